@@ -314,7 +314,9 @@ class Specialiser:
             self.at(node.loc)
             return special_methods.super_of(self, frame)
         function = self.eval(node.function, frame)
-        args = self.items(node.args, frame)
+        alone = len(node.args) == 1 and type(node.args[0]) is hir.Starred
+        # Python takes a `*value` that stands alone apart when all arguments are computed.
+        args = [self.eval(node.args[0].value, frame)] if alone else self.items(node.args, frame)
         keywords: dict[str, Any] = {}
         for name, value in node.keywords:
             given = self.eval(value, frame)
@@ -326,6 +328,7 @@ class Specialiser:
                 raise self.error("DL105", f"the argument `{twice}` is given twice")
             keywords.update(more)
         self.at(node.loc)
+        args = iteration.items(self, args[0]) if alone else args
         return calls.call(self, function, args, keywords)
 
     def items(self, nodes: Sequence[hir.Expr], frame: Frame) -> list[Any]:

@@ -283,9 +283,9 @@ def _set_flag(s: Specialiser, node: hir.SetFlag, frame: Frame) -> None:
 
 
 def _define(s: Specialiser, node: hir.Define, frame: Frame) -> None:
+    decorators = [s.eval(decorator, frame) for decorator in node.decorators]
     value: Any = s.closure(node.function, frame)
-    for decorator in reversed(node.decorators):
-        function = s.eval(decorator, frame)
+    for decorator, function in zip(reversed(node.decorators), reversed(decorators), strict=True):
         s.at(decorator.loc)
         value = calls.call(s, function, [value], {})
     frame.vars[node.name] = value

@@ -39,9 +39,10 @@ class _Loop:
     outer: _Loop | None
 
 
-def lower(block: hir.Block, end: Loc) -> hir.Block:
+def lower(block: hir.Block, end: Loc) -> tuple[hir.Block, list[hir.Block]]:
     """A function's body without escapes, assigning `hir.RESULT` on every path.
 
+    The second part is code that was left out, since nothing reaches it: its names are still local.
     `end`: where it falls off its end.
     """
     if not _always(block):
@@ -50,19 +51,21 @@ def lower(block: hir.Block, end: Loc) -> hir.Block:
     lowered = lowering.block(block, None)
     if RETURNED in lowering.tested:
         lowered = (hir.SetFlag(end, RETURNED, False), *lowered)
-    return _without_idle_flags(lowered, lowering.tested)
+    return _without_idle_flags(lowered, lowering.tested), lowering.unreached
 
 
 class _Lowering:
     def __init__(self) -> None:
         self.loops = 0
         self.tested: set[str] = set()
+        self.unreached: list[hir.Block] = []
 
     def block(self, block: hir.Block, loop: _Loop | None) -> hir.Block:
         out: list[hir.Statement] = []
         for i, statement in enumerate(block):
             rest = block[i + 1 :]
             if isinstance(statement, hir.Escape):
+                self.unreached.append(rest)
                 return (*out, *self.escape(statement, loop))
             if isinstance(statement, hir.If):
                 if _leaves(statement):
@@ -71,7 +74,8 @@ class _Lowering:
             elif isinstance(statement, hir.While | hir.For):
                 out += self.loop(statement, loop)
                 if _endless(statement):
-                    return tuple(out)  # Nothing reaches what follows.
+                    self.unreached.append(rest)
+                    return tuple(out)
                 if rest and _contains(statement.body, ("return",)):
                     return (*out, self.guarded(statement.loc, [RETURNED], rest, loop))
             elif isinstance(statement, hir.Try):
@@ -83,6 +87,7 @@ class _Lowering:
                     return (*out, node, self.guarded(statement.loc, flags, rest, loop))
                 out.append(node)
                 if _always((statement,)):
+                    self.unreached.append(rest)
                     return tuple(out)
             else:
                 out.append(statement)

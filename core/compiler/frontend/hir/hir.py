@@ -343,7 +343,11 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class Define:
-    """A nested `def`. Decorators are applied from the last to the first."""
+    """A nested `def`.
+
+    Decorators are computed from the first to the last, before the defaults, and applied from the
+    last to the first.
+    """
 
     loc: Loc
     name: str

@@ -10,7 +10,7 @@ A name that a nested function reads is live everywhere: the function may be call
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -26,13 +26,16 @@ MUTATORS = frozenset(
 
 
 def annotate(
-    body: hir.Block, parameters: set[str]
+    body: hir.Block, parameters: set[str], unreached: Iterable[hir.Block] = ()
 ) -> tuple[hir.Block, frozenset[str], frozenset[str]]:
     """The annotated body, the names local to the function, the names that it takes from outside.
 
-    Branches and loops of the body are annotated.
+    Branches and loops of the body are annotated. unreached: more code of the function, which binds
+    names too.
     """
-    annotator = _Annotator(body, parameters)
+    dead = _Walk({})
+    dead.nodes(tuple(unreached))
+    annotator = _Annotator(body, parameters | dead.assigned)
     annotated = annotator.block(body, frozenset((hir.RESULT,)) | annotator.pinned)
     return annotated, annotator.local, annotator.outside
 

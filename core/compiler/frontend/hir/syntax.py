@@ -308,10 +308,15 @@ class _Converter:
         targets = tuple(self.target(t) for t in node.targets)
         return hir.Assign(self.loc(node), targets, self.expr(node.value))
 
-    def statement_AnnAssign(self, node: ast.AnnAssign) -> hir.Statement | None:
-        if node.value is None:
-            return None
-        return hir.Assign(self.loc(node), (self.target(node.target),), self.expr(node.value))
+    def statement_AnnAssign(self, node: ast.AnnAssign) -> hir.Statement:
+        loc, target = self.loc(node), self.target(node.target)
+        if node.value is not None:
+            return hir.Assign(loc, (target,), self.expr(node.value))
+        if isinstance(target, hir.Name) and node.simple:  # It is local, and has no value yet.
+            bound = hir.Assign(loc, (target,), hir.Constant(loc, None))
+            return hir.If(loc, hir.Constant(loc, False), (bound,), ())
+        parts = hir.Sequence(loc, tuple, _read(target))
+        return hir.Evaluate(loc, parts)
 
     def statement_AugAssign(self, node: ast.AugAssign) -> hir.Statement:
         target = self.target(node.target)
@@ -424,12 +429,8 @@ class _Converter:
             pattern = Pattern(self)
             if not pattern.read(case.pattern, subject):
                 return self.refuse(node)
-            tests = pattern.tests
-            if case.guard is not None:
-                tests.append(self.expr(case.guard))
-            at = self.loc(case.pattern)
-            test = hir.Boolean(at, "and", tuple(tests)) if tests else hir.Constant(at, True)
-            rest = (hir.If(at, test, self.block(case.body), rest),)
+            guard = None if case.guard is None else self.expr(case.guard)
+            rest = pattern.case(self.loc(case.pattern), guard, self.block(case.body), rest)
         return (hir.Assign(loc, (subject,), self.expr(node.subject)), *rest)
 
     def target(self, node: ast.expr) -> hir.Target:
@@ -581,13 +582,20 @@ def _annotated(
     loc: Loc,
     name: str,
     parameters: hir.Parameters,
-    body: hir.Block,
+    lowered: tuple[hir.Block, list[hir.Block]],
     refused: hir.Refused | None,
 ) -> hir.FunctionDef:
     params = {*parameters.positional, *parameters.keyword_only}
     params |= {n for n in (parameters.rest, parameters.keywords) if n is not None}
-    body, assigned, reads = liveness.annotate(body, params)
+    body, assigned, reads = liveness.annotate(lowered[0], params, lowered[1])
     return hir.FunctionDef(loc, name, parameters, body, assigned, reads, refused)
+
+
+def _read(target: hir.Target) -> tuple[hir.Expr, ...]:
+    """What is computed of a place that nothing is stored in."""
+    if isinstance(target, hir.Subscript):
+        return target.value, target.index
+    return (target.value,) if isinstance(target, hir.Attribute) else ()
 
 
 def _deleted(targets: Iterable[ast.expr]) -> Iterator[ast.expr]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ....common.errors import Loc
@@ -32,18 +33,35 @@ _SELF_MATCHING = (
 
 
 class Pattern:
-    """What a `case` asks: structure first, then names are bound, then values are compared."""
+    """What a `case` asks: structure first, then values are compared, then names are bound."""
 
     def __init__(self, converter: Converter) -> None:
         self.converter = converter
         self.structure: list[hir.Expr] = []
-        self.names: list[hir.Expr] = []
         self.values: list[hir.Expr] = []
+        self.names: list[hir.Statement] = []
 
-    @property
-    def tests(self) -> list[hir.Expr]:
-        bound = [hir.Sequence(n.loc, tuple, (n,)) for n in self.names]  # True, whatever it holds.
-        return [*self.structure, *bound, *self.values]
+    def case(self, loc: Loc, guard: hir.Expr | None, body: hir.Block, rest: hir.Block) -> hir.Block:
+        """The `if` of a case: its body where the pattern fits and the guard holds, else the rest.
+
+        Names are bound where the pattern fits, also where the guard then fails.
+        """
+        if guard is None or not self.names:
+            test = self.test(loc, () if guard is None else (guard,))
+            return (hir.If(loc, test, (*self.names, *body), rest),)
+        taken = hir.Name(loc, f"$case{loc.line}.{loc.column}")
+        truth = hir.Conditional(loc, guard, hir.Constant(loc, True), hir.Constant(loc, False))
+        bound = (*self.names, hir.Assign(guard.loc, (taken,), truth))
+        return (
+            hir.Assign(loc, (taken,), hir.Constant(loc, False)),
+            hir.If(loc, self.test(loc), bound, ()),
+            hir.If(loc, taken, (*self.names, *body), rest),  # Of the body it is known that it fits.
+        )
+
+    def test(self, loc: Loc, more: tuple[hir.Expr, ...] = ()) -> hir.Expr:
+        """Whether the pattern fits."""
+        tests = (*self.structure, *self.values, *more)
+        return hir.Boolean(loc, "and", tests) if tests else hir.Constant(loc, True)
 
     def read(self, node: ast.pattern, subject: hir.Expr) -> bool:
         """Adds a pattern of a subject; whether the language has it."""
@@ -59,14 +77,14 @@ class Pattern:
         if isinstance(node, ast.MatchAs):
             fits = node.pattern is None or self.read(node.pattern, subject)
             if node.name is not None:
-                self.names.append(hir.Named(loc, node.name, subject))
+                self.names.append(hir.Assign(loc, (hir.Name(loc, node.name),), subject))
             return fits
         if isinstance(node, ast.MatchOr):
             return self.alternatives(node, subject)
         if isinstance(node, ast.MatchSequence):
             return self.sequence(node, subject)
         if isinstance(node, ast.MatchMapping) and node.rest is None:
-            self.ask(loc, isinstance, subject, hir.Constant(loc, dict))
+            self.ask(loc, isinstance, subject, hir.Constant(loc, Mapping))
             keys = [self.converter.expr(k) for k in node.keys]
             self.structure += [hir.Compare(loc, ("in",), (key, subject)) for key in keys]
             items = [hir.Subscript(loc, subject, key) for key in keys]
@@ -82,14 +100,17 @@ class Pattern:
             pattern = Pattern(self.converter)
             if not pattern.read(inner, subject) or pattern.names:
                 return False
-            either.append(hir.Boolean(loc, "and", tuple(pattern.tests)))
+            either.append(pattern.test(loc))
         self.values.append(hir.Boolean(loc, "or", tuple(either)))
         return True
 
     def sequence(self, node: ast.MatchSequence, subject: hir.Expr) -> bool:
         loc, parts = self.converter.loc(node), node.patterns
         star = next((k for k, p in enumerate(parts) if isinstance(p, ast.MatchStar)), None)
-        self.ask(loc, isinstance, subject, hir.Constant(loc, (tuple, list)))
+        self.ask(loc, isinstance, subject, hir.Constant(loc, Sequence))
+        text = hir.Constant(loc, (str, bytes, bytearray))
+        is_text = hir.Call(loc, hir.Constant(loc, isinstance), (subject, text), ())
+        self.structure.append(hir.Unary(loc, "not", is_text))
         length = hir.Call(loc, hir.Constant(loc, len), (subject,), ())
         least = hir.Constant(loc, len(parts) - (star is not None))
         op = "==" if star is None else ">="
@@ -103,7 +124,7 @@ class Pattern:
                 )
                 if part.name is not None:
                     made = hir.Call(loc, hir.Constant(loc, list), (items,), ())
-                    self.names.append(hir.Named(loc, part.name, made))
+                    self.names.append(hir.Assign(loc, (hir.Name(loc, part.name),), made))
                 continue
             place = k if star is None or k < star else k - len(parts)
             if not self.read(part, hir.Subscript(loc, subject, hir.Constant(loc, place))):

@@ -350,26 +350,33 @@ def _class_of(value: Any) -> Any:
         return list
     if type(value) is Text:
         return str
+    if type(value) is TensorRange:
+        return range
     return getattr(type(value), np_generators.STANDS_FOR, type(value))
 
 
+#: Of an iterator it is not kept which of them it is.
+_ITERATORS = (zip, map, filter, enumerate, reversed, types.GeneratorType, type(iter([])))
+
+
+def _of_an_iterator(s: Specialiser) -> Exception:
+    text = "only Python knows the class of this iterator"
+    return s.error("DL119", text, "ask before it is made, or make a list of it")
+
+
 def _isinstance(s: Specialiser, value: Any, classes: Any) -> bool:
-    if type(value) is Tensor:
+    kinds = value.classes if type(value) is Tensor else _ITERATORS
+    if type(value) in (Tensor, Once):
         answers = {
             bool(operators.python(s, partial(issubclass, c, classes), "`isinstance`"))
-            for c in value.classes
+            for c in kinds
         }
         if len(answers) == 1:
             return answers.pop()
-        raise operators.of_several_classes(s, value)
-    if type(value) is Text:
-        return operators.python(s, lambda: issubclass(str, classes), "`isinstance`")  # type: ignore[no-any-return]
-    if type(value) is Picked:
-        return operators.python(s, lambda: issubclass(list, classes), "`isinstance`")  # type: ignore[no-any-return]
-    if type(value) in (Closure, Method):
-        return operators.python(  # type: ignore[no-any-return]
-            s, lambda: issubclass(types.FunctionType, classes), "`isinstance`"
-        )
+        raise _of_an_iterator(s) if type(value) is Once else operators.of_several_classes(s, value)
+    if type(value) in (Text, Picked, Closure, Method, TensorRange):
+        kind = _class_of(value)
+        return operators.python(s, lambda: issubclass(kind, classes), "`isinstance`")  # type: ignore[no-any-return]
     if hasattr(type(value), np_generators.STANDS_FOR) and not s.defining:
         return bool(
             operators.python(s, partial(issubclass, _class_of(value), classes), "`isinstance`")
@@ -378,6 +385,8 @@ def _isinstance(s: Specialiser, value: Any, classes: Any) -> bool:
 
 
 def _type(s: Specialiser, value: Any) -> Any:
+    if type(value) is Once:
+        raise _of_an_iterator(s)
     if type(value) is not Tensor:
         return _class_of(value)
     if len(value.classes) > 1:
