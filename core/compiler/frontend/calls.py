@@ -22,11 +22,12 @@ from ..ragged import Ragged
 from ..traced import Transform
 from . import operators, statements
 from .containers import containers, known_calls, list_methods, program_objects
-from .flow import iteration, tries
+from .flow import itertools_calls, tries
 from .hir import hir, liveness, syntax
 from .hir.syntax_nonlocals import UNSET
 from .memory import shared_memory
 from .values import (
+    VIEWS,
     Activation,
     Choice,
     Closure,
@@ -34,7 +35,6 @@ from .values import (
     Frame,
     Method,
     NotKnown,
-    Once,
     Picked,
     Tensor,
     Text,
@@ -71,7 +71,6 @@ _CHANGING = frozenset(
 _CACHED: type = type(functools.cache(abs))
 _ENDLESS = frozenset(("count", "cycle", "repeat"))
 _CONTAINERS = (tuple, list, dict, set, frozenset, str, bytes, int, float, bool, complex, range)
-_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -156,8 +155,10 @@ def call_function(
     name = f.__name__ if "<" in f.__qualname__ else f.__qualname__
     keyword_defaults = f.__kwdefaults__ or {}
     bound = bind(s, name, function, f.__defaults__ or (), keyword_defaults, args, kwargs)
-    for default in (*(f.__defaults__ or ()), *keyword_defaults.values()):
-        s.look(default)
+    if not str(f.__module__).startswith(_HOUSE):
+        for held in ("__defaults__", "__kwdefaults__"):
+            if (defaults := getattr(f, held)) is not None:
+                s.read(f, held, defaults)
     cells = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
     frame = Frame(bound, function.assigned, None, f.__globals__, cells)
     return _started(s, f.__code__, function, frame, tuple(bound.values()))
@@ -366,16 +367,7 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
             return Error(cls, args, kwargs)
         return operators.python(s, lambda: cls(*args, **kwargs), what)
     if cls.__module__ == "itertools" and cls.__name__ not in _ENDLESS:
-        make: Any = cls
-        if cls.__name__ == "groupby" and not is_static(tuple(args)):
-            raise s.needs_static(tuple(args), f"what {what} compares")
-
-        def items() -> Any:
-            drawn = [iteration.partly(s, a)[0] if type(a) is Once else a for a in args]
-            return operators.python(s, lambda: list(make(*drawn, **kwargs)), what)
-
-        sources = iteration.sources_of(*args)
-        return Once(items, s.region, sources, iteration.computes(*args), tuple(args))
+        return itertools_calls.iterator(s, cls, args, kwargs)
     if is_static((tuple(args), dict(kwargs))) and (
         issubclass(cls, Enum) or cls.__module__ in ("builtins", "numpy", "operator")
     ):
@@ -420,7 +412,7 @@ def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[s
     if isinstance(owner, type):  # `dict.fromkeys`; `datetime.now` gives another value each time.
         known = owner.__module__ in ("builtins", "numpy")
     else:
-        known = isinstance(owner, (*_VIEWS, np.ndarray, np.generic, np.dtype)) or _pure(f)
+        known = isinstance(owner, (*VIEWS, np.ndarray, np.generic, np.dtype)) or _pure(f)
     if known and is_static((tuple(args), dict(kwargs))):
         return known_calls.call(s, f, args, kwargs, f"`{_name(f)}`")
     raise unknown(s, f)
@@ -479,10 +471,15 @@ def unknown(s: Specialiser, f: Any) -> Exception:
 def attribute(s: Specialiser, value: Any, name: str) -> Any:
     """`value.name`; properties run as functions, and what is found outside is noted."""
     kind = type(value)
+    if name == "__class__":
+        return s.call(type, value)
     if kind is Tensor or kind is Picked:
         return vocabulary_table.tensor_attribute(s, value, name)
     if kind is Complex or kind is Ragged:
         return operators.attribute_of_pair(s, value, name)
+    if name in _OF_CHAIN and (kind is Error or isinstance(value, BaseException)):
+        hint = "keep what you need of the other error under a name"
+        raise s.error("DL104", f"a program does not know `{name}` of an error", hint)
     if kind.__module__ not in ("builtins", "numpy", "types"):
         found = in_class(kind, name)
         own = getattr(value, "__dict__", None)
@@ -507,6 +504,9 @@ def attribute(s: Specialiser, value: Any, name: str) -> Any:
             if tree.is_open(value):
                 program_objects.store(s, value, name, made)
             return made
+        getter = in_class(type(found), "__get__")  # A descriptor's.
+        if isinstance(getter, types.FunctionType) and type(found).__module__ not in _FIXED:
+            return call(s, getter, (found, value, kind), {})
     try:
         found = getattr(value, name)
     except AttributeError:
@@ -523,6 +523,8 @@ def attribute(s: Specialiser, value: Any, name: str) -> Any:
     return found
 
 
+#: How errors hang together, which only Python knows.
+_OF_CHAIN = ("__cause__", "__context__", "__suppress_context__", "__traceback__")
 #: What classes of these modules hold cannot be set to something else.
 _FIXED = frozenset(("builtins", "numpy", "functools", "operator"))
 

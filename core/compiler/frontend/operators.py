@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import MethodType
@@ -85,8 +86,18 @@ def python(s: Specialiser, compute: Callable[[], Any], what: str) -> Any:
     except NotKnown:
         raise not_known(s, what) from None
     except (ArithmeticError, TypeError, ValueError, LookupError, AttributeError) as e:
+        if isinstance(e, TypeError) and _OURS.search(str(e)):
+            text = f"{what} runs in Python, and cannot compute with what belongs to the program"
+            raise s.error("DL106", text, "write it as a loop or a comprehension") from e
         text = f"{type(e).__name__}: {e}" if not isinstance(e, KeyError) else f"no key {e}"
         raise s.error("DL113", f"{what} fails: {text}") from e
+
+
+#: Python's words about values of the compiler's.
+_OURS = re.compile(
+    "'(Tensor|Complex|Ragged|Text|Closure|Method|Picked|Once|TensorRange)'"
+    "|belongs to a program that is being compiled"
+)
 
 
 def not_known(s: Specialiser, what: str) -> Exception:
@@ -143,10 +154,11 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         x, y = _listed(s, op, a, b), _listed(s, op, b, a)
         if x is not a or y is not b:
             return binary(s, op, x, y)
-    if not (isinstance(a, list | tuple | str) or is_static((a, b))):
+    joined = op == "|" and isinstance(a, dict) and isinstance(b, dict)
+    if not (joined or isinstance(a, list | tuple | str) or is_static((a, b))):
         raise _no_operator(s, op, a, b)
     result = python(s, lambda: function(a, b), f"`{op}`")
-    return s.own(result) if isinstance(result, list) else result
+    return s.own(result) if isinstance(result, list | dict | set) else result
 
 
 def _of_complex(a: Any, b: Any) -> bool:

@@ -314,9 +314,10 @@ class Specialiser:
             self.at(node.loc)
             return special_methods.super_of(self, frame)
         function = self.eval(node.function, frame)
-        alone = len(node.args) == 1 and type(node.args[0]) is hir.Starred
+        first = node.args[0] if len(node.args) == 1 else None
         # Python takes a `*value` that stands alone apart when all arguments are computed.
-        args = [self.eval(node.args[0].value, frame)] if alone else self.items(node.args, frame)
+        alone = self.eval(first.value, frame) if isinstance(first, hir.Starred) else _MISSING
+        args = self.items(node.args, frame) if alone is _MISSING else []
         keywords: dict[str, Any] = {}
         for name, value in node.keywords:
             given = self.eval(value, frame)
@@ -328,7 +329,7 @@ class Specialiser:
                 raise self.error("DL105", f"the argument `{twice}` is given twice")
             keywords.update(more)
         self.at(node.loc)
-        args = iteration.items(self, args[0]) if alone else args
+        args = args if alone is _MISSING else iteration.items(self, alone)
         return calls.call(self, function, args, keywords)
 
     def items(self, nodes: Sequence[hir.Expr], frame: Frame) -> list[Any]:

@@ -320,6 +320,8 @@ def _raise(s: Specialiser, node: hir.Raise, frame: Frame) -> None:
         s.at(node.loc)
         tries.again(s)
     error = None if node.error is None else s.eval(node.error, frame)
+    if node.cause is not None and type(node.cause) is not hir.Name:  # A program keeps no chain.
+        tries.check_cause(s, s.eval(node.cause, frame))
     s.at(node.loc)
     raises.throw(s, error)
 

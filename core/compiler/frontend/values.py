@@ -299,29 +299,32 @@ class TensorRange:
 class Once:
     """An iterator: what `zip`, `map` or a generator expression gives. It can be gone through once.
 
-    `make` gives its items when they are asked for, as a list or an `Indexed`; `sources` are lists
-    that they come from. `computes`: a function computes them, which Python calls item by item;
-    `reads`, and `names` in `frame`: what it computes them from (`flow.watches`). `turns` goes
+    `make` gives its items when they are asked for, as a list or an `Indexed`; `sources` are lists,
+    dicts, sets and views that they come from, and `sizes` how long those were of which Python keeps
+    that (`sized`: of lists too). `computes`: a function computes them, which Python calls item by
+    item; `reads`, and `names` in `frame`: what it computes them from (`flow.watches`). `turns` goes
     through them one by one, as a loop that is unrolled asks for them; `ahead`: what is left of them
     after a `next`.
     """
 
     __slots__ = (
-        *("ahead", "computes", "frame", "make", "names", "reads", "region", "sources", "turns"),
-        "used",
+        *("ahead", "computes", "frame", "make", "names", "reads", "region", "sizes", "sources"),
+        *("turns", "used"),
     )
 
     def __init__(
         self,
         make: Callable[[], Any],
         region: object,
-        sources: tuple[list[Any], ...] = (),
+        sources: tuple[Any, ...] = (),
         computes: bool = False,
         reads: tuple[Any, ...] = (),
         frame: Frame | None = None,
         names: frozenset[str] = frozenset(),
         turns: Callable[[], Iterator[Any]] | None = None,
+        sized: bool = False,
     ) -> None:
+        self.sizes = [(v, len(v)) for v in sources if sized or type(v) is not list]
         self.computes = computes
         self.turns = turns
         self.reads = reads
@@ -419,6 +422,8 @@ def is_static(value: Any) -> bool:
         return all(is_static(v) for v in value.values())
     if isinstance(value, tuple | list | set | frozenset):
         return all(is_static(v) for v in value)
+    if kind in VIEWS:
+        return all(is_static(v) for v in value)
     if tree.is_open(value):
         return False
     parts = tree.children(value)
@@ -428,6 +433,8 @@ def is_static(value: Any) -> bool:
 _WAITING = frozenset(
     (Tensor, Text, Error, TensorRange, Indexed, Once, Choice, Picked, Whole, Counted)
 )
+#: The views of a dict: its keys, values and items.
+VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _ATOMS = frozenset((int, float, bool, str, type(None), type, np.ndarray, np.float32, np.float64))
 
 

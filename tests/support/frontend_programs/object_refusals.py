@@ -238,7 +238,7 @@ REFUSED = {
     a_class_with_getattribute: "DL106",
     a_class_with_del: "DL106",
     an_init_that_returns: "DL105",
-    a_dataclass_with_setattr: "DL113",
+    a_dataclass_with_setattr: "DL106",
     a_slot_of_a_dataclass: "DL111",
     an_abstract_class: "DL105",
     a_frozen_dataclass: "DL111",

@@ -14,6 +14,7 @@ Objects from outside the function keep what they hold: a compiled call changes n
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import types
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -134,6 +135,9 @@ def construct_dataclass(
     # The generated __init__ would run __post_init__ as plain Python: fill in the fields, then
     # inline it.
     names = [f.name for f in dataclasses.fields(cls) if f.init]
+    taken_by_init = list(inspect.signature(cls.__init__).parameters)[1:]  # type: ignore[misc]
+    if more := [name for name in taken_by_init if name not in names]:
+        raise s.error("DL106", f"`{more[0]}` of {what} is an InitVar", "make it a field")
     if len(args) > len(names):
         raise s.error("DL105", f"{what} takes {len(names)} arguments, not {len(args)}")
     values = {**dict(zip(names, args, strict=False)), **given}
@@ -143,7 +147,7 @@ def construct_dataclass(
             object.__setattr__(made, f.name, values.pop(f.name))
         elif f.default is not dataclasses.MISSING:
             object.__setattr__(made, f.name, f.default)
-        else:
+        elif f.init:
             raise s.error("DL105", f"{what} is made without `{f.name}`")
     if values:
         raise s.error("DL105", f"{what} has no field `{next(iter(values))}`")

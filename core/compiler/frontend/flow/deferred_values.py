@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import dis
 from collections.abc import Callable, Sequence
 from types import CodeType
@@ -12,7 +13,17 @@ import numpy as np
 from ... import tree
 from .. import operators
 from ..hir import liveness
-from ..values import Tensor, Text, describe, is_number, is_static
+from ..values import (
+    VIEWS,
+    Choice,
+    Closure,
+    Method,
+    Tensor,
+    Text,
+    describe,
+    is_number,
+    is_static,
+)
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -40,6 +51,8 @@ def later(
     for path, leaf in zip(structure.paths(), leaves, strict=True):
         if depth is not None:
             _check_text(s, leaf, alone=path.count(".") <= depth)
+        if depth is not None and type(leaf) in (Closure, Choice, Method):
+            raise s.error("DL112", f"{what} cannot hold {describe(leaf)}", "mention its name")
     parts = [_later_leaf(s, leaf, held, what, size_max) for leaf in leaves]
     return lambda numbers: tree.unflatten(structure, [part(numbers) for part in parts])
 
@@ -57,10 +70,18 @@ def _check_writers(s: Specialiser, value: Any) -> None:
     elif tree.is_open(value):
         for name in ("__str__", "__repr__", "__format__"):
             code = getattr(getattr(type(value), name), "__code__", None)
-            if code is not None and _changes(code):
+            if code not in (None, _GENERATED) and _changes(code):
                 text = f"`{name}` of `{type(value).__name__}` changes something when it is written"
                 raise s.error("DL112", text, "change it in a statement, and write it then")
         _check_writers(s, vars(value))
+
+
+@dataclasses.dataclass
+class _Any:
+    """What `dataclass` makes of a class: its `__repr__` only guards against itself."""
+
+
+_GENERATED = _Any.__repr__.__code__
 
 
 def _changes(code: CodeType) -> bool:
@@ -110,6 +131,32 @@ def _later_leaf(
         inner = later(s, leaf.parts, held, what, size_max, depth=0)
         return lambda numbers: write(*inner(numbers))
     if is_static(leaf) or is_number(leaf):
-        return lambda numbers: leaf
+        now = as_it_is(leaf)
+        return lambda numbers: now
     text = f"{what} cannot hold {describe(leaf)}"
     raise s.error("DL112", text, "mention numbers, arrays and texts")
+
+
+class _SetAsShown(set[Any]):
+    """A copy of a set that is written as the set was.
+
+    A plain copy of one that items were taken out of may have them in another order.
+    """
+
+    def __init__(self, items: set[Any]) -> None:
+        super().__init__(items)
+        self.text = repr(items)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def as_it_is(value: Any) -> Any:
+    """A known value that later changes of the program leave as it is: of sets and views a copy."""
+    if type(value) is set:
+        copied = value.copy()
+        return copied if repr(copied) == repr(value) else _SetAsShown(value)
+    if type(value) in VIEWS:
+        view = (dict.keys, dict.values, dict.items)[VIEWS.index(type(value))]
+        return view(dict(value.mapping))
+    return value

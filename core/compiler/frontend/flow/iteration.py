@@ -14,7 +14,18 @@ from ...ragged import Ragged
 from .. import complexes, operators, special_methods
 from ..memory import stores
 from ..numpy import arithmetic, indexing
-from ..values import Counted, Frame, Indexed, Once, Picked, Tensor, TensorRange, describe, is_number
+from ..values import (
+    VIEWS,
+    Counted,
+    Frame,
+    Indexed,
+    Once,
+    Picked,
+    Tensor,
+    TensorRange,
+    describe,
+    is_number,
+)
 from .watches import Watch, reads_frame, refuse_change, unchanged
 
 if TYPE_CHECKING:
@@ -32,9 +43,7 @@ _NUMBERS_MAX = 1_000_000
 _STATIC = (tuple, list, dict, set, frozenset, str, range, bytes)
 #: What Python itself implements.
 _SLOTS = (types.WrapperDescriptorType, types.MethodDescriptorType)
-_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
-_PAIRS: type = type({}.items())
-_VALUES: tuple[type, ...] = (type({}.values()), _PAIRS)
+_VALUES, _PAIRS = VIEWS[1:], VIEWS[2]
 
 
 def of_object(s: Specialiser, value: Any) -> Any:
@@ -69,6 +78,9 @@ def _take(s: Specialiser, value: Once) -> None:
     if value.region is not s.region:
         text = "an iterator that was made outside the branch or loop is gone through within"
         raise s.error("DL113", text, _AS_LIST)
+    if any(len(source) != size for source, size in value.sizes):
+        text = "what an iterator goes through has got another length since it was made"
+        raise s.error("DL111", text, "make the iterator where it is gone through, or a list")
     value.used = True
 
 
@@ -246,12 +258,12 @@ def changed_meanwhile(s: Specialiser) -> Exception:
 
 
 def sources_of(*values: Any) -> tuple[Any, ...]:
-    """The lists, and views of dicts' values, that an iterator over these draws from."""
+    """The lists, dicts, sets and views that an iterator over these draws from."""
     found: list[Any] = []
     for value in values:
         if type(value) is Once:
             found += value.sources
-        elif type(value) is list or isinstance(value, _VALUES):
+        elif isinstance(value, list | dict | set) or type(value) in VIEWS:
             found.append(value)
     return tuple(found)
 
@@ -277,7 +289,7 @@ def computes(*values: Any) -> bool:
 def items(s: Specialiser, value: Any) -> list[Any]:
     """Every item, at compile time."""
     value = drawn(s, of_object(s, value))
-    if isinstance(value, _STATIC + _VIEWS):
+    if isinstance(value, _STATIC + VIEWS):
         if isinstance(value, range) and len(value) > _NUMBERS_MAX:
             raise too_long(s, len(value))
         if isinstance(value, set | frozenset) and not all(type(v) in (int, bool) for v in value):

@@ -265,7 +265,10 @@ def _recipe(
 ) -> tuple[Callable[[Sequence[Any]], BaseException], list[Tensor]]:
     """How an error is made of the numbers that it mentions, and these."""
     if isinstance(error, BaseException):
-        return lambda numbers: again(error), []
+        now = again(error)
+        if any(isinstance(v, list | dict | set | tuple) for v in error.args):
+            now.args = later(s, error.args, [], depth=1)(())
+        return lambda numbers: again(now), []
     if isinstance(error, type) and issubclass(error, BaseException):
         kind = error
         return lambda numbers: kind(), []

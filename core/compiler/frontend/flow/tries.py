@@ -351,6 +351,14 @@ def again(s: Specialiser) -> None:
     raise Raised("the error of the handler")
 
 
+def check_cause(s: Specialiser, cause: Any) -> None:
+    """Refuses `raise error from cause` of what is no cause."""
+    if cause is None or type(cause) is Error or isinstance(cause, BaseException):
+        return
+    if not (isinstance(cause, type) and issubclass(cause, BaseException)):
+        raise s.error("DL119", f"the cause of an error is an exception, not {describe(cause)}")
+
+
 def _pass_on(s: Specialiser, caught: Caught, numbers: list[int]) -> None:
     """Errors that go on to the `try` around this one, or to the call."""
     code = caught.memories[0].value

@@ -373,10 +373,11 @@ class Assert:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """`raise error`; None raises again what a handler takes."""
+    """`raise error from cause`; an error of None raises again what a handler takes."""
 
     loc: Loc
     error: Expr | None
+    cause: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

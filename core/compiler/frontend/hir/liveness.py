@@ -64,6 +64,13 @@ def names_of(target: Any) -> Iterator[str]:
             yield from names_of(item)
 
 
+def computed_of(target: hir.Target) -> tuple[hir.Expr, ...]:
+    """What is computed of a place that nothing is stored in."""
+    if isinstance(target, hir.Subscript):
+        return target.value, target.index
+    return (target.value,) if isinstance(target, hir.Attribute) else ()
+
+
 class _Walk:
     """Collects, over any piece of HIR: the names that it reads and assigns.
 

@@ -315,7 +315,7 @@ class _Converter:
         if isinstance(target, hir.Name) and node.simple:  # It is local, and has no value yet.
             bound = hir.Assign(loc, (target,), hir.Constant(loc, None))
             return hir.If(loc, hir.Constant(loc, False), (bound,), ())
-        parts = hir.Sequence(loc, tuple, _read(target))
+        parts = hir.Sequence(loc, tuple, liveness.computed_of(target))
         return hir.Evaluate(loc, parts)
 
     def statement_AugAssign(self, node: ast.AugAssign) -> hir.Statement:
@@ -381,7 +381,8 @@ class _Converter:
         return hir.Assert(self.loc(node), self.expr(node.test), message)
 
     def statement_Raise(self, node: ast.Raise) -> hir.Statement:
-        return hir.Raise(self.loc(node), None if node.exc is None else self.expr(node.exc))
+        error, cause = (None if e is None else self.expr(e) for e in (node.exc, node.cause))
+        return hir.Raise(self.loc(node), error, cause)
 
     def statement_Try(self, node: ast.Try) -> hir.Statement:
         loc, last = self.loc(node), self.block(node.finalbody)
@@ -589,13 +590,6 @@ def _annotated(
     params |= {n for n in (parameters.rest, parameters.keywords) if n is not None}
     body, assigned, reads = liveness.annotate(lowered[0], params, lowered[1])
     return hir.FunctionDef(loc, name, parameters, body, assigned, reads, refused)
-
-
-def _read(target: hir.Target) -> tuple[hir.Expr, ...]:
-    """What is computed of a place that nothing is stored in."""
-    if isinstance(target, hir.Subscript):
-        return target.value, target.index
-    return (target.value,) if isinstance(target, hir.Attribute) else ()
 
 
 def _deleted(targets: Iterable[ast.expr]) -> Iterator[ast.expr]:

@@ -99,7 +99,7 @@ def _reversed(s: Specialiser, sequence: Any) -> Any:
     if type(sequence) is Once:
         raise s.error("DL119", "`reversed` does not take an iterator", "make a list of it first")
     made = partial(iteration.backwards, s, sequence)
-    return Once(made, s.region, iteration.sources_of(sequence))
+    return Once(made, s.region, iteration.sources_of(sequence), sized=True)
 
 
 def _iter(s: Specialiser, iterable: Any) -> Any:
@@ -356,7 +356,15 @@ def _class_of(value: Any) -> Any:
 
 
 #: Of an iterator it is not kept which of them it is.
-_ITERATORS = (zip, map, filter, enumerate, reversed, types.GeneratorType, type(iter([])))
+_ITERATORS: tuple[type, ...] = (
+    zip,
+    map,
+    filter,
+    enumerate,
+    reversed,
+    types.GeneratorType,
+    type(iter([])),
+)
 
 
 def _of_an_iterator(s: Specialiser) -> Exception:
