@@ -35,6 +35,7 @@ from .values import (
     Frame,
     Method,
     NotKnown,
+    Once,
     Picked,
     Tensor,
     Text,

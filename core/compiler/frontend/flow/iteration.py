@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -309,6 +309,19 @@ def items(s: Specialiser, value: Any) -> list[Any]:
     if isinstance(value, np.ndarray):
         raise s.error("DL113", "a number cannot be iterated")
     raise s.error("DL119", f"{describe(value)} cannot be iterated")
+
+
+def collected(kind: Any) -> Callable[..., Any]:
+    """`set` or `frozenset`, in Python's order: a set made of a set has another table."""
+
+    def run(s: Specialiser, iterable: Any = ()) -> Any:
+        known = isinstance(iterable, set | frozenset | dict)
+        values = iterable if known else items(s, iterable)
+        s.hashable(tuple(values), "an item of a set")
+        made = operators.python(s, lambda: kind(values), f"`{kind.__name__}`")
+        return s.own(made) if kind is set else made
+
+    return run
 
 
 def _bound(value: TensorRange) -> Any:

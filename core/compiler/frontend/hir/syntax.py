@@ -15,8 +15,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import Any, TypeAlias
@@ -24,9 +23,19 @@ from typing import Any, TypeAlias
 from ....common.errors import Loc, ProgramError
 from ....common.line_origins import origins_of
 from ....common.user_code import show_lines_of
-from . import escapes, hir, liveness, syntax_generators, syntax_nonlocals, syntax_search, tail_calls
+from . import (
+    escapes,
+    hir,
+    liveness,
+    syntax_generators,
+    syntax_nonlocals,
+    syntax_search,
+    syntax_sets,
+    tail_calls,
+)
+from .syntax_names import mangled as _mangled
 from .syntax_patterns import Pattern
-from .syntax_scopes import children
+from .syntax_scopes import children, deleted
 from .syntax_source import Codes, is_current
 
 _BINARY: dict[type[ast.operator], str] = {
@@ -113,30 +122,6 @@ def _convert(code: CodeType) -> hir.FunctionDef:
         raise _no_source(code, "its source file has changed since it was loaded")
     node = syntax_nonlocals.boxed(node, lines)
     return _Converter(code.co_filename, lines).function(node)
-
-
-#: An attribute that is private to a class: `x.__name`.
-_PRIVATE = re.compile(r"\.\s*__\w*[^\W_]_?\b")
-
-
-def _mangled(found: ast.Module, source: str) -> ast.Module:
-    """The syntax tree of a file, its private attributes now named as Python has them."""
-    if _PRIVATE.search(source):
-        _mangle(found, "")
-    return found
-
-
-def _mangle(node: ast.AST, owner: str) -> None:
-    """`x.__name` in the class `Owner` is `x._Owner__name` (Python's reference, "Identifiers").
-
-    `owner`: the class around the node, without underscores in front; empty for none.
-    """
-    for child in children(node):
-        _mangle(child, child.name.lstrip("_") if isinstance(child, ast.ClassDef) else owner)
-        if owner and isinstance(child, ast.Attribute):
-            name = child.attr
-            if name.startswith("__") and not name.endswith("__"):
-                child.attr = f"_{owner}{name}"
 
 
 def _lines(code: CodeType) -> list[str]:
@@ -344,7 +329,7 @@ class _Converter:
         return (*before, hir.While(loc, test, body, None), *after)
 
     def statement_For(self, node: ast.For) -> hir.Block:
-        target, iterable = self.target(node.target), self.expr(node.iter)
+        target, iterable = self.target(node.target), self.iterable(node.iter)
         before, body, after = self.loop_else(node, self.block(node.body))
         return (*before, hir.For(self.loc(node), target, iterable, body, None), *after)
 
@@ -410,7 +395,7 @@ class _Converter:
         return tuple(hir.Import(loc, module, a.name, a.asname or a.name) for a in node.names)
 
     def statement_Delete(self, node: ast.Delete) -> hir.Block:
-        return tuple(hir.Delete(self.loc(t), self.target(t)) for t in _deleted(node.targets))
+        return tuple(hir.Delete(self.loc(t), self.target(t)) for t in deleted(node.targets))
 
     def statement_With(self, node: ast.With) -> hir.Block:
         """The body runs in place: a context that would change what it does is refused."""
@@ -503,6 +488,9 @@ class _Converter:
         return hir.Sequence(self.loc(node), list, tuple(self.expr(e) for e in node.elts))
 
     def expr_Set(self, node: ast.Set) -> hir.Expr:
+        if (folded := syntax_sets.folded(node)) is not None:
+            made = hir.Constant(self.loc(node), folded)
+            return hir.Call(made.loc, hir.Constant(made.loc, set), (made,), ())
         return hir.Sequence(self.loc(node), set, tuple(self.expr(e) for e in node.elts))
 
     def expr_Dict(self, node: ast.Dict) -> hir.Expr:
@@ -528,6 +516,11 @@ class _Converter:
     def expr_DictComp(self, node: ast.DictComp) -> hir.Expr:
         return self.comprehension(node, dict, node.key, node.value)
 
+    def iterable(self, node: ast.expr) -> hir.Expr:
+        """What a `for` goes through."""
+        folded = syntax_sets.folded(node)
+        return self.expr(node) if folded is None else hir.Constant(self.loc(node), folded)
+
     def comprehension(
         self, node: Any, kind: type, key: ast.expr | None, value: ast.expr
     ) -> hir.Expr:
@@ -537,7 +530,9 @@ class _Converter:
                 what, hint = _REFUSED["AsyncFor"]
                 return hir.Refused(self.loc(node), "DL102", f"{what} cannot be compiled", hint)
             conditions = tuple(self.expr(c) for c in g.ifs)
-            generators.append(hir.Generator(self.target(g.target), self.expr(g.iter), conditions))
+            generators.append(
+                hir.Generator(self.target(g.target), self.iterable(g.iter), conditions)
+            )
         names = frozenset(n for g in generators for n in liveness.names_of(g.target))
         return hir.Comprehension(
             self.loc(node),
@@ -590,12 +585,3 @@ def _annotated(
     params |= {n for n in (parameters.rest, parameters.keywords) if n is not None}
     body, assigned, reads = liveness.annotate(lowered[0], params, lowered[1])
     return hir.FunctionDef(loc, name, parameters, body, assigned, reads, refused)
-
-
-def _deleted(targets: Iterable[ast.expr]) -> Iterator[ast.expr]:
-    """What `del` deletes, tuples taken apart."""
-    for target in targets:
-        if isinstance(target, ast.Tuple | ast.List):
-            yield from _deleted(target.elts)
-        else:
-            yield target

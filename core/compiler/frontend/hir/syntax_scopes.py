@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 
 #: What has names of its own.
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -40,4 +41,13 @@ def children(node: ast.AST) -> list[ast.AST]:
     return found
 
 
-__all__ = ["FUNCTIONS", "children", "own_nodes"]
+def deleted(targets: Iterable[ast.expr]) -> Iterator[ast.expr]:
+    """What `del` deletes, tuples taken apart."""
+    for target in targets:
+        if isinstance(target, ast.Tuple | ast.List):
+            yield from deleted(target.elts)
+        else:
+            yield target
+
+
+__all__ = ["FUNCTIONS", "children", "deleted", "own_nodes"]

@@ -318,16 +318,6 @@ def _list(s: Specialiser, iterable: Any = ()) -> Any:
     return s.own(list(iteration.items(s, iterable)))
 
 
-def _set(s: Specialiser, iterable: Any = ()) -> Any:
-    values = iteration.items(s, iterable)
-    s.hashable(tuple(values), "an item of a set")
-    return s.own(operators.python(s, lambda: set(values), "`set`"))
-
-
-def _frozenset(s: Specialiser, iterable: Any = ()) -> Any:
-    return frozenset(_set(s, iterable))
-
-
 def _dict(s: Specialiser, source: Any = (), **more: Any) -> Any:
     if isinstance(source, dict):
         return s.own({**source, **more})
@@ -566,8 +556,8 @@ def rows() -> list[Row]:
         (any, "any", _any),
         (tuple, "tuple", _tuple),
         (list, "list", _list),
-        (set, "set", _set),
-        (frozenset, "frozenset", _frozenset),
+        (set, "set", iteration.collected(set)),
+        (frozenset, "frozenset", iteration.collected(frozenset)),
         (dict, "dict", _dict),
         (sorted, "sorted", _sorted),
         (isinstance, "isinstance", _isinstance),
