@@ -392,6 +392,11 @@ EQUALS: dict[str, tuple[str, ...]] = {
         "return np.nanquantile(a, b), np.nanpercentile(a, b)",
         "np.array([1, 5, 2], np.float32), np.float32(0.3)",
     ),
+    "an int of Python's to draw": (
+        "r = np.random.default_rng(a)\n"
+        "return r.integers(9, dtype=int), r.integers(9), r.integers(9, dtype=int, size=2)",
+        "3",
+    ),
     "division by a complex zero, caught": (
         "try:\n    return a / b\nexcept ZeroDivisionError:\n    return 1j",
         "1 + 2j, 2.0",
@@ -441,6 +446,10 @@ REFUSALS: dict[str, tuple[str, ...]] = {
     "two places for two results": (
         "return np.divmod(a, 2, out=(np.zeros(2), np.zeros(2)))",
         "np.ones(2)",
+    ),
+    "a choice of rank 0": (
+        "return np.random.default_rng(a).choice(5, size=(), replace=False)",
+        "3",
     ),
     "another order of memory": ("return np.ravel(a.T, 'K')", "np.ones((2, 3))"),
     "an order that is none": ("return np.ravel(a, 2)", "np.eye(2)"),

@@ -252,7 +252,9 @@ class Generator:
         def draw() -> Any:
             return np.int64(low) + _bounded(bits, span).astype(np.int64)
 
-        return draw() if size is None else _filled(size, np.int64, draw)
+        if size is None:
+            return int(draw()) if dtype is int else draw()
+        return _filled(size, np.int64, draw)
 
     def shuffle(self, x: Any, axis: int = 0) -> None:
         if not isinstance(x, np.ndarray):
@@ -289,6 +291,8 @@ class Generator:
     ) -> Any:
         if np.ndim(a) == 0 and not _is_whole(a):
             raise ProgramError("DL119", "Generator.choice takes a whole number or an array")
+        if isinstance(size, tuple) and not size:
+            raise ProgramError("DL119", "a draw of size (): leave `size` out, it gives a number")
         population = a if np.ndim(a) == 0 else np.asarray(a).shape[axis]
         if population <= 0:
             raise ValueError(
