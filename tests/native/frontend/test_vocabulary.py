@@ -267,3 +267,22 @@ def test_every_case_runs_over_a_batch() -> None:
     for f, both, first, second in zip(functions, got, *want, strict=True):
         lanes = zip(tree.leaves(first), tree.leaves(second), strict=True)
         assert_alike(tree.leaves(both), [np.stack(pair) for pair in lanes], f, 1e-9)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+def test_cholesky_reads_one_triangle_as_numpy(upper: bool) -> None:
+    def f(a: Any) -> Any:
+        return np.linalg.cholesky(a, upper=upper)
+
+    a = np.array([[4.0, 0.5, 0.2], [1.0, 3.0, 0.3], [0.1, 0.4, 5.0]])
+    np.testing.assert_allclose(dl.compile(f, backend="reference")(a), f(a), rtol=1e-14)
+    slope = dl.grad(lambda a: np.sum(np.sin(f(a))))(a)
+    steps = 1e-6 * np.eye(9).reshape(9, 3, 3)
+    wanted = [(np.sum(np.sin(f(a + h))) - np.sum(np.sin(f(a - h)))) / 2e-6 for h in steps]
+    np.testing.assert_allclose(slope.ravel(), wanted, atol=1e-8)
+
+
+def test_ldexp_of_an_int_by_a_bool_is_of_f64() -> None:
+    compiled = dl.compile(lambda n: np.ldexp(n, True), backend="reference")
+    found = compiled(2**31)
+    assert found == 2.0**32 and found.dtype == np.float64

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir import DType
 from .. import operators
 from ..numpy import arithmetic
-from ..values import Tensor
+from ..values import Tensor, is_static
 from . import sorted_numbers
 
 if TYPE_CHECKING:
@@ -47,7 +47,19 @@ def _place(s: Specialiser, owner: Any, value: Any, name: str, start: int = 0) ->
                 f"which item `{name}` finds depends on numbers that only the running program knows"
             )
             raise s.static_needed(text, hint)
-    raise s.error("DL113", f"`{name}` fails: ValueError: no item is equal to the value")
+    text = f"`{name}` fails: ValueError: no item is equal to the value"
+    raise s.error("DL113", text) from _words_of_none(owner, value, name, start)
+
+
+def _words_of_none(owner: Any, value: Any, name: str, start: int) -> Exception | None:
+    """What Python raises, where all numbers are known."""
+    if not is_static((owner, value)):
+        return None
+    try:
+        list(owner).remove(value) if name == "remove" else owner.index(value, start)
+    except ValueError as e:
+        return e
+    return None
 
 
 def _index(s: Specialiser, owner: Any, value: Any, start: Any = 0, stop: Any = None) -> int:

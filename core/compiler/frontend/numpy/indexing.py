@@ -299,7 +299,9 @@ def whole(s: Specialiser, index: int, size: int, axis: int, x: Tensor) -> int:
     """A static index, counted from the front; refused when out of range."""
     if not -size <= index < size:
         message = f"index {index} is out of range for axis {axis} of {describe(x)}"
-        raise s.error("DL114", message, f"it has {size} entries: {-size} to {size - 1}")
+        words = f"index {index} is out of bounds for axis {axis} with size {size}"
+        hint = f"it has {size} entries: {-size} to {size - 1}"
+        raise s.error("DL114", message, hint) from IndexError(words)
     return index + size if index < 0 else index
 
 

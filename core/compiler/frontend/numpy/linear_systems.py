@@ -40,13 +40,13 @@ def _transposed(s: Specialiser, x: Tensor) -> Tensor:
 
 
 def cholesky(s: Specialiser, a: Any, /, *, upper: Any = False) -> Tensor:
-    """Of the symmetric part, so that the derivative is symmetric."""
+    """As NumPy, of the lower or of the upper triangle alone."""
     x = square(s, a, "np.linalg.cholesky")
     if x.type.size == 0:
         return x
-    both = arithmetic.add(s, x, _transposed(s, x))
-    factor = Tensor(s.emit("cholesky", arithmetic.multiply(s, both, 0.5).value))
-    _check(s, factor, (x,), "Matrix is not positive definite")
+    read = shapes.tril(s, _transposed(s, x) if upper else x)
+    factor = Tensor(s.emit("cholesky", read.value))
+    _check(s, factor, (read,), "Matrix is not positive definite")
     return _transposed(s, factor) if upper else factor
 
 

@@ -324,7 +324,10 @@ def reshape(s: Specialiser, a: Any, *shape: Any, order: str = "C") -> Tensor:
         sizes[sizes.index(-1)] = total // known
     elif known != total or -1 in sizes:
         text = f"{describe(x)} with {total} elements does not reshape to {sizes}"
-        raise s.error("DL115", text, "the sizes must multiply to the same number")
+        shown = str(tuple(sizes)).replace(" ", "")
+        words = f"cannot reshape array of size {total} into shape {shown}"
+        hint = "the sizes must multiply to the same number"
+        raise s.error("DL115", text, hint) from None if -1 in sizes else ValueError(words)
     return stores.reshaped(s, x, indexing.reshape(s, x.value, tuple(sizes)))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....common.errors import ProgramError
 from ...ragged import Ragged
 from ...traced import INT, SCALAR
 from .. import operators
@@ -45,6 +46,13 @@ _OF_NOTHING = (
 )
 
 
+def of_nothing(s: Specialiser, name: str) -> ProgramError:
+    """The error of `max` or `min` without items."""
+    made = s.error("DL113", f"`{name}` of nothing")
+    made.__cause__ = ValueError(f"{name}() {_OF_NOTHING}")
+    return made
+
+
 def _extreme(largest: bool) -> Callable[..., Any]:
     name = "max" if largest else "min"
 
@@ -53,7 +61,7 @@ def _extreme(largest: bool) -> Callable[..., Any]:
         if len(values) != 1 or type(r) is not Ragged or rank(r) != 1:
             raise refused(s, f"`{name}`", values[0], f"np.{name} reduces an array")
         if not capacity(r):
-            raise s.error("DL113", f"`{name}` of nothing")
+            raise of_nothing(s, name)
 
         def make(count: int) -> BaseException:
             return ValueError(f"{name}() {_OF_NOTHING}")

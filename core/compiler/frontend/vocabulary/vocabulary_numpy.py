@@ -410,7 +410,7 @@ NOTES = {
     "np.histogram": "the number of bins must be known",
     "np.insert": "`obj` must be known",
     "np.interp": "in f64",
-    "np.linalg.cholesky": "of the symmetric part, so that the slope is symmetric",
+    "np.linalg.cholesky": "of one triangle, so the slope of the other is zero",
     "np.linalg.det": "written out up to 3 by 3; beyond, no slope where it is singular",
     "np.linalg.matrix_norm": "no norm of singular values",
     "np.linalg.norm": "no matrix norm of singular values (`2`, `-2`, `'nuc'`)",

@@ -23,6 +23,7 @@ from ..definitions import np_generators, np_scalars
 from ..flow import cached_calls, host_calls, iteration, raises
 from ..numpy import arithmetic
 from ..numpy.arithmetic import tensor
+from ..ragged import ragged_python
 from ..values import (
     Choice,
     Closure,
@@ -163,7 +164,7 @@ def _extreme(name: str) -> Callable[..., Any]:
         if not items:
             if default is not _MISSING:
                 return default
-            raise s.error("DL113", f"`{name}` of nothing")
+            raise ragged_python.of_nothing(s, name)
         if key is not None:
             ranks = [s.call(key, v) for v in items]
             if not is_static(tuple(ranks)):

@@ -170,9 +170,10 @@ def _in_loop_type(s: Specialiser, row: Row, args: Sequence[Any]) -> Sequence[Any
     several = [v for v, found in zip(values, classes, strict=True) if len(found) > 1]
     if several and len({_loop(s, row, c)[row.function.nin :] for c in product(*classes)}) > 1:
         raise arithmetic.depends(s, several[0])
-    out = []
+    out, has_bool = [], any(kind is DType.BOOL for kind, _ in kinds)
     for value, (kind, _), to in zip(values, kinds, loop, strict=False):
-        if kind in _OF_OTHER_LOOPS and to != kind.numpy:
+        of_bool = has_bool and kind.is_int and to.kind == "f"
+        if of_bool or (kind in _OF_OTHER_LOOPS and to != kind.numpy):
             value = tensor_of(s, value, to)
         elif (DType.BOOL, False) in kinds:  # NumPy compares no int beyond i64 with bools.
             arithmetic.check_range(s, value, arithmetic.numpy_dtype(s, to))
