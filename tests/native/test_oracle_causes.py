@@ -152,7 +152,9 @@ def test_an_overflow_is_known_after_a_call_that_raises() -> None:
     assert judge(text).mark == OVERFLOW
 
 
-@pytest.mark.parametrize("given", ["x, x", "x, out=x", "x, out=(x,)", "x, wide"])
+@pytest.mark.parametrize(
+    "given", ["x, x", "x, out=x", "x, out=(x,)", "x, wide", "x, x, where=x < 1"]
+)
 def test_the_last_bits_of_an_array_that_a_function_fills(
     given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

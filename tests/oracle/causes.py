@@ -187,8 +187,8 @@ def _is_fresh(made: Any, function: Any, args: Any, keywords: Any) -> bool:
 
 
 def _fills(made: Any, function: Any, args: Any, keywords: Any) -> bool:
-    """Whether a function of NumPy has written all of an array that was there before."""
-    if not isinstance(function, np.ufunc) or "where" in keywords:
+    """Whether a function of NumPy has written into an array that was there before."""
+    if not isinstance(function, np.ufunc):
         return False
     given = keywords.get("out", args[function.nin :])
     return any(made is value for value in (given if isinstance(given, tuple) else (given,)))
@@ -248,7 +248,8 @@ def _errors(rng: random.Random, narrow: bool, alike: bool) -> dict[str, Any]:
         made = _fitted(function, *args, **keywords)
         if isinstance(made, np.ndarray) and not _is_fresh(made, function, args, keywords):
             if _fills(made, function, args, keywords) and _rounds(function):
-                made[...] = watched(made.astype(_rounded_as(function, args, made)))
+                disturbed = watched(made.astype(_rounded_as(function, args, made)))
+                np.copyto(made, disturbed, where=keywords.get("where", True))
             return made
         if getattr(function, "__name__", "") == "astype":
             return converted(getattr(function, "__self__", None), made.dtype, made)
