@@ -506,7 +506,9 @@ def attribute(s: Specialiser, value: Any, name: str) -> Any:
                 program_objects.store(s, value, name, made)
             return made
         getter = in_class(type(found), "__get__")  # A descriptor's.
-        if isinstance(getter, types.FunctionType) and type(found).__module__ not in _FIXED:
+        home = type(found).__module__
+        fixed = home in _FIXED or home.startswith(_HOUSE)
+        if isinstance(getter, types.FunctionType) and not fixed:
             return call(s, getter, (found, value, kind), {})
     try:
         found = getattr(value, name)

@@ -139,7 +139,8 @@ class Reverse:
             elif followed and op.name in ("while", "for"):
                 flags = tuple(v in active for v in op.operands)
                 loop = self.residuals.loop(block, op, flags, (False,) * len(flags))
-                own = _Kept(loop, self._forward(op, mapping, loop))
+                with b.at(op.locs):
+                    own = _Kept(loop, self._forward(op, mapping, loop))
                 copied = b.ops[-1]
             elif followed and op.name == "custom_vjp":
                 copied, own = op, self._run_forward(op, mapping)

@@ -231,10 +231,11 @@ def check_range(s: Specialiser, value: Any, dtype: DType) -> None:
         if not low - 1 < value < high + 1:
             fits = f"does not fit {dtype.value} ({low} to {high})"
             hint = "convert the array to a wider type first: x.astype(np.int64)"
-            words = f"Python integer {value} out of bounds for {dtype.numpy.name}"
-            narrow = type(value) is int and dtype.numpy.itemsize < 8
             refused = s.error("DL116", f"the number {describe(value)} {fits}", hint)
-            raise refused from OverflowError(words) if narrow else None
+            if type(value) is int and dtype.numpy.itemsize < 8 and abs(value) < 2**63:
+                words = f"Python integer {value} out of bounds for {dtype.numpy.name}"
+                raise refused from OverflowError(words)
+            raise refused
 
 
 def tensor(s: Specialiser, value: Any, dtype: DType | None = None) -> Tensor:
