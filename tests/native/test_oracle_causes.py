@@ -291,3 +291,19 @@ def test_a_refusal_at_run_time_is_none_of_the_differences() -> None:
     body = "flags = np.arange(3.0) > 1\nreturn flags ** int(x[0])"
     assert judge(program(body, "np.array([2])")).mark == REFUSED
     assert judge(program(body, "np.array([3])")).mark == EQUAL
+
+
+def test_an_int_beyond_64_bits_may_be_a_float_where_the_path_decides() -> None:
+    body = "\n".join(
+        (
+            "v = 3",
+            "try:",
+            "    v = math.sqrt(x)",
+            "except ValueError:",
+            "    pass",
+            "for _ in range(12):",
+            "    v *= v",
+            "return v",
+        )
+    )
+    assert judge(program("import math\n" + body, "-5")).mark == OVERFLOW

@@ -26,12 +26,14 @@ def wraps_so(text: str, call: int, got: Any, mild: tuple[str, ...] = ()) -> bool
 
     `got`: what Python's outcome is compared with, as `_run` gives it; `mild`: differences between
     the two that are stated whatever they come of. Python runs the program with
-    such ints: what differs has to be there what it is then.
+    such ints: what differs has to be there what it is then. Where the class of a number depends on
+    the path, such an int may be a float.
     """
-    want, wrapped = _run(text, {}), _run(text, _WRAPPED)
-    if min(len(want), len(wrapped)) <= call:
-        return False
-    return _excused(got, want[call], [wrapped[call]], 0.0, mild)
+    want, wrapped = _run(text, {}), [_run(text, _WRAPPED)]
+    if mild:
+        wrapped.append(_run(text, _FLOATED))
+    samples = [run[call] for run in wrapped if len(run) > call]
+    return len(want) > call and bool(samples) and _excused(got, want[call], samples, 0.0, mild)
 
 
 def _fit(value: Any) -> Any:
@@ -82,6 +84,22 @@ _WRAPPED: dict[str, Any] = {
     "_fit": _fit,
     "_watched": _fit,
     "_calls": _fitted,
+    "_stored": lambda array, value: value,
+}
+
+
+def _float_of(value: Any) -> Any:
+    """An int as a float where it has more than 64 bits."""
+    if not _is_long(value):
+        return value
+    return math.copysign(math.inf, value) if abs(value).bit_length() > 1024 else float(value)
+
+
+#: What a program calls whose ints turn into floats.
+_FLOATED: dict[str, Any] = {
+    "_fit": _float_of,
+    "_watched": _float_of,
+    "_calls": lambda function, *args, **keywords: _float_of(function(*args, **keywords)),
     "_stored": lambda array, value: value,
 }
 

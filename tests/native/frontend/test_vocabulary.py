@@ -198,6 +198,8 @@ OF_THEIR_TYPE = [
     lambda x: np.unravel_index(x[0, 0], (3, 4)),
     lambda x: np.nan_to_num(x, nan=np.ones((2, 3, 3))),
     lambda x: np.nan_to_num(x, nan=1j),
+    lambda x: np.array([np.float64(np.inf), x[0, 0]], np.int32),
+    lambda x: np.array([np.int64(2**40), x[0, 0]], np.int32),
 ]
 
 
@@ -215,6 +217,8 @@ def test_numbers_of_numpys_count_as_whole_ones_elsewhere() -> None:
         lambda x: np.bincount([0, 1], minlength=np.int8(2)),
         lambda x: np.triu(x, np.int64(1)),
         lambda x: np.rollaxis(x, np.int8(1)),
+        lambda x: np.clip(x.astype(np.int32), np.int64(2**40), 2**53),
+        lambda x: np.clip(x.astype(np.int8), -300, np.int64(5)),
     ):
         np.testing.assert_array_equal(dl.compile(f, backend="reference")(x), f(x))
 

@@ -6,7 +6,6 @@ What is longer than a few operations, or needs a loop, is written in NumPy itsel
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -332,21 +331,30 @@ def clipped(
     low = _end(s, a, a_min if a_min is not None else min, False)
     high = _end(s, a, a_max if a_max is not None else max, True)
     if low is not None and high is not None:  # All three promote at once.
+        own, _ = arithmetic.dtype_of(s, array(s, a))
         kind, _ = arithmetic.result_dtype(s, [array(s, v) for v in (a, low, high)])
+        if own.is_int and kind is not own and (_is_weak_int(low) or _is_weak_int(high)):
+            text = f"NumPy drops an end of np.clip that no {own.value} exceeds"
+            raise s.error("DL116", text, "convert the array first: np.clip(x.astype(dtype), a, b)")
         a, low, high = (tensor(s, array(s, v), kind) for v in (a, low, high))
     out: Any = array(s, a) if low is None else arithmetic.maximum(s, array(s, a), array(s, low))
     return out if high is None else arithmetic.minimum(s, out, array(s, high))
 
 
+def _is_weak_int(value: Any) -> bool:
+    """Whether it is a running int of Python's."""
+    return type(value) is Tensor and value.weak and value.dtype.is_int
+
+
 def _end(s: Specialiser, a: Any, end: Any, greatest: bool) -> Any:
-    """An end that no integer of the array's type exceeds counts as the last of them."""
+    """An end; none where no integer of the array's type exceeds it, as NumPy's `_clip` has it."""
     dtype, weak = arithmetic.dtype_of(s, array(s, a))
     if not dtype.is_int or weak or type(end) not in (int, Tensor):
         return end
     info = np.iinfo(dtype.numpy)
     last = info.max if greatest else info.min
     if type(end) is int:
-        return builtins.min(end, last) if greatest else builtins.max(end, last)
+        return None if (end >= last if greatest else end <= last) else end
     if not end.weak or not end.dtype.is_int or last > np.iinfo(np.int64).max:
         return end
     name = "min" if greatest else "max"

@@ -289,13 +289,20 @@ def _check_uncopied(s: Specialiser, value: Any, kind: DType | None) -> None:
         raise s.error("DL113", text, "leave `copy` out: np.asarray(x) copies where it must")
 
 
-def _nested(s: Specialiser, value: Any, kind: DType | None) -> Any:
-    """kind: integers that each number must fit."""
+def _nested(s: Specialiser, value: Any, kind: DType | None, item: bool = False) -> Any:
+    """An array of what is nested. kind: integers that each number must fit.
+
+    item: it is one of a list, where NumPy asks that of its own scalars too.
+    """
     if is_static(value):
         dtype = None if kind is None else kind.numpy
-        return operators.python(s, lambda: np.asarray(value, dtype), "`np.array`")
+
+        def known() -> Any:
+            return np.asarray([value], dtype)[0, ...] if item else np.asarray(value, dtype)
+
+        return operators.python(s, known, "`np.array`")
     if isinstance(value, tuple | list):
-        return stack(s, [_nested(s, v, kind) for v in value])
+        return stack(s, [_nested(s, v, kind, True) for v in value])
     made = arithmetic.strong(arithmetic.one_type(s, value))
     if kind is None:
         return made
