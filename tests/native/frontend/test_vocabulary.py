@@ -213,6 +213,7 @@ def test_numbers_of_numpys_count_as_whole_ones_elsewhere() -> None:
     x = np.arange(9.0).reshape(3, 3)
     for f in (
         lambda x: np.var(x, ddof=np.uint16(300)),
+        lambda x: np.var(x + 1j * x.T, ddof=np.uint16(300)),
         lambda x: np.resize(x, (np.uint32(1), 2)),
         lambda x: np.bincount([0, 1], minlength=np.int8(2)),
         lambda x: np.triu(x, np.int64(1)),

@@ -189,11 +189,9 @@ def _spread(
     made = [s.call(np.var, v, axis, keepdims=keepdims) for v in (z.re, z.im)]
     total = s.call(np.add, *made)
     if ddof != 0:
-        if not isinstance(ddof, int | float | np.number):
-            raise s.needs_static(ddof, "`ddof`")
         count = reductions.count_along(z.re, shapes.axes_of(s, z.re, axis))
         total = s.call(np.multiply, total, count)
-        total = s.call(np.divide, total, max(count - ddof, 0))
+        total = s.call(np.divide, total, reductions.freedom(s, count, ddof))
     return s.call(np.sqrt, total) if f is np.std else total
 
 

@@ -219,11 +219,14 @@ def var(
     centred = arithmetic.subtract(s, x, mean(s, x, axis, kind.numpy, True))
     squares = tensor(s, arithmetic.multiply(s, centred, centred), kind)
     total = Tensor(reduced(s, "reduce_sum", squares.value, axes, keepdims))
+    return arithmetic.divide(s, total, freedom(s, count_along(x, axes), ddof))
+
+
+def freedom(s: Specialiser, count: int, ddof: Any) -> Any:
+    """What a variance divides by, in Python's numbers: one of NumPy's may wrap around."""
     if not isinstance(ddof, int | float | np.number):
         raise s.needs_static(ddof, "`ddof`")
-    if isinstance(ddof, np.number):
-        ddof = ddof.item()
-    return arithmetic.divide(s, total, max(count_along(x, axes) - ddof, 0))
+    return max(count - (ddof.item() if isinstance(ddof, np.number) else ddof), 0)
 
 
 def std(
