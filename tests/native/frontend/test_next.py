@@ -178,6 +178,10 @@ def a_list(v, n):
     return next([n, n])
 
 
+def two_defaults(v, n):
+    return next((x for x in v), n, n)
+
+
 def beyond_a_loop(v, n):
     it = iter([1, 2, 3, 4])
     n += next(it)
@@ -230,6 +234,7 @@ def a_generator_that_prints(v, n):
 REFUSED = [
     (the_end, "DL113", "no more items"),
     (a_list, "DL119", r"iter\(values\)"),
+    (two_defaults, "DL105", "one or two arguments"),
     (beyond_a_loop, "DL113", "gone through twice"),
     (beyond_a_list, "DL113", "gone through twice"),
     (in_a_running_loop, "DL107", "outside the branch or loop"),

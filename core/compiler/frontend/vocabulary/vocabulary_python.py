@@ -112,6 +112,8 @@ def _iter(s: Specialiser, iterable: Any) -> Any:
 
 
 def _next(s: Specialiser, iterator: Any, *default: Any) -> Any:
+    if len(default) > 1:
+        raise s.error("DL105", f"`next` takes one or two arguments, not {1 + len(default)}")
     if type(iterator) is not Once:
         text = f"`next` takes an iterator, not {describe(iterator)}"
         raise s.error("DL119", text, "make one of it first: iter(values)")
