@@ -307,3 +307,151 @@ def test_an_int_beyond_64_bits_may_be_a_float_where_the_path_decides() -> None:
         )
     )
     assert judge(program("import math\n" + body, "-5")).mark == OVERFLOW
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "said"),
+    [
+        ("[0.4054651 0.8109302]", "[0.40546513 0.8109302 ]", ""),
+        ("[0.4054651  nan]", "[0.40546513        nan]", ""),
+        ("[[0.4054651]\n [      inf]]", "[[0.40546513]\n [       inf]]", ""),
+        ("[0.4054651, 1.5      ]", "[0.40546513, 1.5       ]", ""),
+        ("[0.4054651+1.j 2.       +1.j]", "[0.40546513+1.j 2.        +1.j]", ""),
+        ("[0.4054651 0.5]", "[0.40546513 0.6       ]", "value"),
+        ("[0.5 0.8 ]", "[0.5 0.8]", "value"),
+        ("0.4054651 'a  b'", "0.40546513 'a b'", "value"),
+        ("0.4054651 [ 1 ]", "0.40546513 [1]", "value"),
+    ],
+)
+def test_padding_follows_the_last_bits_of_an_array(got: str, want: str, said: str) -> None:
+    assert text_difference(got, want) == said
+
+
+#: Their sums cancel or overflow: the order decides what they are.
+LARGE = "np.array([[2**63 - 1, -2**63, -3], [2**63 - 1, -2**63, 7]])"
+FLOATS = "np.array([[1e12, 3.0, -1e12, 0.5]], np.float32)"
+HUGE = "np.array([3e38, 3e38, -3e38], np.float32)"
+SQUARE = "np.array([[1e30, -4.0, 1e30], [1e30, -2.0, 3.0], [-1e30, -3.5, 1.0]], np.float32)"
+
+
+def compute_widely(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum or product of floats has a wider type, and is rounded once."""
+    row = reference.PRIMITIVES[name]
+
+    def wide(args: Any, attrs: Any) -> Any:
+        wider = [x.astype(np.longdouble) if x.dtype.kind == "f" else x for x in args]
+        return [x.astype(args[0].dtype) for x in row.reference(wider, attrs)]
+
+    rows = {**reference.PRIMITIVES, name: replace(row, reference=wide)}
+    monkeypatch.setattr(reference, "PRIMITIVES", rows)
+
+
+@pytest.mark.parametrize(
+    ("body", "call"),
+    [
+        ("return x.mean()", LARGE),
+        ("return np.mean(x, axis=(0, 1)), x.shape", LARGE),
+        ("return np.mean(x[:, [0, 2, 1]], 1)", LARGE),
+        ("return x.sum(), x[0, 1]", FLOATS),
+        ("return np.nansum(x, -1, keepdims=True)", FLOATS),
+        ("return np.add.reduce(x[0])", FLOATS),
+        ("print(x.sum(1))", FLOATS),
+        ("return np.sum(x)", HUGE),
+        ("return x @ x", SQUARE),
+        ("return x.dot(x[:, 0])", SQUARE),
+        ("return np.inner(x, x.T)", SQUARE),
+        ("y = np.zeros((3, 3), np.float32)\nnp.matmul(x, x, out=y)\nreturn y", SQUARE),
+    ],
+)
+def test_the_order_of_a_sum_may_decide(
+    body: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = program(body, call)
+    assert judge(text).mark in (EQUAL, ROUNDING)
+    for name in ("reduce_sum", "dot"):
+        compute_widely(name, monkeypatch)
+    assert judge(text).mark == ROUNDING
+
+
+@pytest.mark.parametrize(
+    ("fault", "body", "call"),
+    [
+        ("a view is a copy", "v = x[0, :2]\nv += 1\nreturn x, x.sum()", FLOATS),
+        ("`max` is np.maximum", "return x.mean(), max(1.5, float(x[0, 2]) * np.nan)", LARGE),
+        ("`in` is by identity", "y = x @ x\nreturn x[1, 2] in [x[0, 0], 3], y", SQUARE),
+    ],
+)
+def test_the_order_of_a_sum_hides_no_fault(
+    fault: str, body: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute_widely("reduce_sum", monkeypatch)
+    compute_widely("dot", monkeypatch)
+    text = program(body, call)
+    assert judge(text).mark == ROUNDING
+    plant(fault, monkeypatch.setattr)
+    assert judge(text).mark == DIFFERS
+
+
+@pytest.mark.parametrize(("body", "call"), [("return x.sum()", FLOATS), ("return x @ x", SQUARE)])
+def test_a_sum_that_no_order_gives_is_a_fault(
+    body: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("reduce_sum", "dot"):
+        row = reference.PRIMITIVES[name]
+
+        def other(*given: Any, row: Any = row) -> Any:
+            return [x * x.dtype.type(1.5) + 20 for x in row.reference(*given)]
+
+        changed = {**reference.PRIMITIVES, name: replace(row, reference=other)}
+        monkeypatch.setattr(reference, "PRIMITIVES", changed)
+    assert judge(program(body, call)).mark == DIFFERS
+
+
+def test_a_number_that_is_compared_with_itself_is_equal() -> None:
+    """As programs ask for NaN: an error in one of the two would not be one of the program."""
+    body = f"{SHAKY}\nif shaky != shaky:\n    raise ValueError\nreturn shaky"
+    assert judge(program(body, "np.array([1.0, 2.5], np.float32)")).mark in (EQUAL, ROUNDING)
+
+
+@pytest.mark.parametrize(
+    ("given", "mark"), [((1.0, -36.1), ROUNDING), ((0.0, -np.inf), EQUAL), ((1.0, 3.0), DIFFERS)]
+)
+def test_the_sign_of_a_determinant_that_is_nearly_zero(
+    given: tuple[float, float], mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = replace(
+        reference.PRIMITIVES["slogdet"], reference=lambda *_: [np.array(x) for x in given]
+    )
+    monkeypatch.setattr(reference, "PRIMITIVES", {**reference.PRIMITIVES, "slogdet": row})
+    text = program(
+        "return np.linalg.slogdet(x)",
+        "np.array([[4.0, -2.0, 2.0], [-0.5, -3.5, -1.0], [1.5, -2.0, 0.5]])",
+    )
+    assert judge(text).mark == mark
+
+
+#: An int beyond 64 bits, a part of which is a float, as the path may decide.
+MIXED = (
+    "a = int(x[0])\nv = max([b + 1 for b in [0.5, a]])\n"
+    "w = abs(sum([b * a for b in [a, v, v]])) ** 0.5"
+)
+
+
+def test_an_int_beyond_64_bits_may_be_a_float_in_a_part_of_the_program() -> None:
+    assert judge(program(f"{MIXED}\nreturn np.array([w])", "np.array([2**62])")).mark == OVERFLOW
+
+
+def test_an_int_is_no_float_where_no_path_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Multiplication of ints that gives what floats would is a fault."""
+    body = "w = float(int(x[0]) * int(x[0]))\nreturn np.array([w])"
+    text = program(body, "np.array([2**62 + 2**40])")
+    assert judge(text).mark == OVERFLOW
+    row = reference.PRIMITIVES["convert"]
+
+    def other(*given: Any) -> Any:
+        made = row.reference(*given)
+        return [x * 0 + 2.0**124 if x.dtype == np.float64 else x for x in made]
+
+    rows = {**reference.PRIMITIVES, "convert": replace(row, reference=other)}
+    monkeypatch.setattr(reference, "PRIMITIVES", rows)
+    assert judge(text).mark == DIFFERS

@@ -1,5 +1,5 @@
-"""Why a program may differ without a fault: ints that leave 64 bits, errors in the last bits, and
-the order that an unstable sort leaves equal elements in.
+"""Why a program may differ without a fault: ints that leave 64 bits, errors in the last bits, the
+order of sums, and the order that an unstable sort leaves equal elements in.
 """
 
 from __future__ import annotations
@@ -12,26 +12,32 @@ import itertools
 import math
 import operator
 import random
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
+from .orders import reordered
+
 _LIMIT = 2**63
 
 
-def wraps_so(text: str, call: int, got: Any, mild: tuple[str, ...] = ()) -> bool:
+def wraps_so(
+    text: str, call: int, got: Any, mild: tuple[str, ...] = (), several: bool = False
+) -> bool:
     """Whether a compiled program's outcome of a call comes of ints that have 64 bits.
 
     `got`: what Python's outcome is compared with, as `_run` gives it; `mild`: differences between
-    the two that are stated whatever they come of. Python runs the program with
-    such ints: what differs has to be there what it is then. Where the class of a number depends on
-    the path, such an int may be a float.
+    the two that are stated whatever they come of; `several`: the class of a number depends on the
+    path. Python runs the program with ints of 64 bits: what differs has to be there what it is
+    then. With `several`, such an int may be a float, in all operations or in some of them.
     """
     want, wrapped = _run(text, {}), [_run(text, _WRAPPED)]
-    if mild:
-        wrapped.append(_run(text, _FLOATED))
+    if several:
+        floats = [_float_of, *(_some_floats(random.Random(k)) for k in range(_SAMPLES))]
+        wrapped += [_run(text, _fitting(fit)) for fit in floats]
     samples = [run[call] for run in wrapped if len(run) > call]
     return len(want) > call and bool(samples) and _excused(got, want[call], samples, 0.0, mild)
 
@@ -58,34 +64,44 @@ def _is_long(value: Any) -> bool:
     return type(value) is int and not -_LIMIT <= value < _LIMIT
 
 
-def _fitted(function: Any, *args: Any, **keywords: Any) -> Any:
+def _fitted(fit: Callable[[Any], Any], function: Any, *args: Any, **keywords: Any) -> Any:
+    """What a function gives, with ints of 64 bits by way of `fit`."""
     if any(function is known for known in _REDUCED) and args:
-        return _reduced(_REDUCED[function], *args, **keywords)
+        return _reduced(fit, _REDUCED[function], *args, **keywords)
     made = function(*args, **keywords)
-    if _is_long(made) and getattr(function, "__name__", "") in _FROM_FLOATS:
+    if fit is _fit and _is_long(made) and getattr(function, "__name__", "") in _FROM_FLOATS:
         raise _Beyond("OverflowError")
-    return _fit(made)
+    return fit(made)
 
 
-def _reduced(step: tuple[Any, int], items: Any, /, start: Any = None) -> Any:
+def _reduced(
+    fit: Callable[[Any], Any], step: tuple[Any, int], items: Any, /, start: Any = None
+) -> Any:
     """`sum` and `math.prod`, of which no step leaves 64 bits."""
     combine, first = step
     total = first if start is None else start
     for item in items:
-        total = _fit(combine(total, _fit(item)))
+        total = fit(combine(total, fit(item)))
     return total
 
 
 _REDUCED = {sum: (operator.add, 0), math.prod: (operator.mul, 1)}
 #: What makes a whole number of a float: a program raises an error where it has no 64 bits for it.
 _FROM_FLOATS = ("int", "round", "floor", "ceil", "trunc")
+
+
+def _fitting(fit: Callable[[Any], Any]) -> dict[str, Any]:
+    """What a program calls whose numbers pass through `fit`."""
+    return {
+        "_fit": fit,
+        "_watched": fit,
+        "_calls": functools.partial(_fitted, fit),
+        "_stored": lambda array, value: value,
+    }
+
+
 #: What a program with ints of 64 bits calls.
-_WRAPPED: dict[str, Any] = {
-    "_fit": _fit,
-    "_watched": _fit,
-    "_calls": _fitted,
-    "_stored": lambda array, value: value,
-}
+_WRAPPED = _fitting(_fit)
 
 
 def _float_of(value: Any) -> Any:
@@ -95,13 +111,16 @@ def _float_of(value: Any) -> Any:
     return math.copysign(math.inf, value) if abs(value).bit_length() > 1024 else float(value)
 
 
-#: What a program calls whose ints turn into floats.
-_FLOATED: dict[str, Any] = {
-    "_fit": _float_of,
-    "_watched": _float_of,
-    "_calls": lambda function, *args, **keywords: _float_of(function(*args, **keywords)),
-    "_stored": lambda array, value: value,
-}
+def _some_floats(rng: random.Random) -> Callable[[Any], Any]:
+    """An int of more than 64 bits as a float here, Python's or NumPy's, as one of 64 bits there."""
+    share, kind = rng.choice((0.25, 0.5, 0.75, 1.0)), rng.choice((float, np.float64))
+
+    def fit(value: Any) -> Any:
+        if not _is_long(value):
+            return value
+        return kind(_float_of(value)) if rng.random() < share else _fit(value)
+
+    return fit
 
 
 class _Watch(ast.NodeTransformer):
@@ -124,6 +143,10 @@ class _Watch(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
         node.left, node.right = _called(node.left), _called(node.right)
+        if isinstance(node.op, ast.MatMult):
+            names = [ast.Name(name, ast.Load()) for name in ("_calls", "_matmul")]
+            called = ast.Call(names[0], [names[1], node.left, node.right], [])
+            return ast.copy_location(called, node)
         return _called(node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
@@ -133,7 +156,8 @@ class _Watch(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
-        if not any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
+        alike = ast.unparse(node.left) == ast.unparse(node.comparators[0])  # It asks for NaN.
+        if not alike and not any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
             node.left = _called(node.left)
         return node
 
@@ -183,7 +207,7 @@ _EXACT = frozenset(
 #: Errors in the last bits of floats, by their size.
 _ERRORS = {2: 2.0**-11, 4: 2.0**-23, 8: 2.0**-51}
 #: Python's results with other errors, and how much larger than theirs an error may be.
-_SAMPLES, _TIMES = 16, 4.0
+_SAMPLES, _TIMES = 48, 4.0
 
 
 def _rounds(function: Any) -> bool:
@@ -193,6 +217,16 @@ def _rounds(function: Any) -> bool:
     else:
         known = callable(function)
     return known and getattr(function, "__name__", "") not in _EXACT
+
+
+def _is_of_matrices(function: Any) -> bool:
+    """Whether a function solves or factors: its result is that of a matrix with small errors."""
+    name = getattr(function, "__name__", "")
+    return name not in _PLAIN and getattr(np.linalg, name, None) is function
+
+
+#: Of NumPy's linear algebra, what only multiplies or takes elements.
+_PLAIN = ("diagonal", "trace", "outer", "cross", "matrix_transpose", "vecdot", "matmul", "norm")
 
 
 def _is_fresh(made: Any, function: Any, args: Any, keywords: Any) -> bool:
@@ -229,9 +263,10 @@ def rounds_so(text: str, call: int, got: Any, mild: tuple[str, ...] = ()) -> boo
 
     `got`, `mild`: as in `wraps_so`. Python runs the program several times with such errors and with
     ints of 64 bits: each operation that gives a float with a fraction is disturbed, and the signs
-    of zeros are drawn. A small number that is a multiple of 1/64 is left: those that programs start
-    from are exact in every order of operations. What differs has to differ there too, at the same
-    place: by a like amount, or in the same way, or as a whole number that follows the last bits.
+    of zeros and the order of sums are drawn. A small number that is a multiple of 1/64 is left:
+    those that programs start from are exact in every order of operations. What differs has to
+    differ there too, at the same place: by a like amount, or in the same way, or as a whole number
+    that follows the last bits.
     """
     want = _run(text, _WRAPPED)
     runs = [_run(text, _errors(random.Random(k), bool(mild), k % 2 == 1)) for k in range(_SAMPLES)]
@@ -263,7 +298,8 @@ def _errors(rng: random.Random, narrow: bool, alike: bool) -> dict[str, Any]:
         return type(value)(value * (1 + (sign or rng.choice((-1, 1))) * error))
 
     def calls(function: Any, *args: Any, **keywords: Any) -> Any:
-        made = _fitted(function, *args, **keywords)
+        given = [inexact(v) for v in args] if _is_of_matrices(function) else args
+        made = _fitted(_fit, reordered(rng, function), *given, **keywords)
         if isinstance(made, np.ndarray) and not _is_fresh(made, function, args, keywords):
             if _fills(made, function, args, keywords) and _rounds(function):
                 disturbed = watched(made.astype(_rounded_as(function, args, made)))
@@ -272,6 +308,15 @@ def _errors(rng: random.Random, narrow: bool, alike: bool) -> dict[str, Any]:
         if getattr(function, "__name__", "") == "astype":
             return converted(getattr(function, "__self__", None), made.dtype, made)
         return watched(made) if _rounds(function) else made
+
+    def inexact(value: Any) -> Any:
+        """A matrix, each element of which has an error in the last bits of the largest one."""
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf" or not value.size:
+            return value
+        value = value if value.dtype.kind == "f" else value.astype(np.float64)
+        size = _ERRORS[value.dtype.itemsize] * np.abs(value).max()
+        signs = [rng.choice((-1, 0, 1)) for _ in range(value.size)]
+        return value + np.reshape(np.array(signs, value.dtype) * size, value.shape)
 
     def stored(array: Any, value: Any) -> Any:
         return converted(value, array.dtype, value) if isinstance(array, np.ndarray) else value
@@ -365,9 +410,12 @@ def _numbers_excused(got: Any, want: Any, samples: list[Any], times: float) -> b
     for sample in samples:
         near = near | is_near(got, sample)
     if times and np.asarray(want).dtype.kind == "f" and samples:
-        exact = np.asarray(want, np.float64)
-        spread = np.max([np.abs(np.asarray(s, np.float64) - exact) for s in samples], axis=0)
-        near = near | (np.abs(np.asarray(got, np.float64) - exact) <= times * spread)
+        drawn = np.array([want, *samples], np.float64)
+        drawn[~np.isfinite(drawn)] = np.nan
+        least, most = np.fmin.reduce(drawn), np.fmax.reduce(drawn)
+        middle = np.where(np.isfinite(drawn[0]), drawn[0], least)
+        spread = np.maximum(most - middle, middle - least)
+        near = near | (np.abs(np.asarray(got, np.float64) - middle) <= times * spread)
     if times and np.asarray(want).dtype.kind in "iu" and samples:
         ordered = np.sort([np.asarray(s) for s in samples], axis=0)
         near = near | (np.sum(ordered[1:] != ordered[:-1], axis=0) >= len(samples) // 2)
@@ -454,7 +502,11 @@ def _run(text: str, more: dict[str, Any]) -> list[Any]:
 
 
 #: What a program that was rewritten here calls.
-HELPERS: dict[str, Any] = {"_stable": stable_argsort, "_negative": negative}
+HELPERS: dict[str, Any] = {
+    "_stable": stable_argsort,
+    "_negative": negative,
+    "_matmul": operator.matmul,
+}
 
 
 def state(names: dict[str, Any]) -> dict[str, Any]:

@@ -16,10 +16,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from types import CodeType
 from typing import Any
+from unittest import mock
 
 import delian as dl
 import numpy as np
 from delian.core.common.errors import DelianError, ProgramError
+from delian.core.compiler.frontend.values import Tensor
+from delian.core.compiler.traced import FLOAT, INT, SCALAR
 
 from . import causes
 from .samples import quiet
@@ -97,7 +100,8 @@ def judge(text: str, backend: str = "reference") -> Verdict:
                 if again.mark != DIFFERS:
                     return Verdict(mark, found.words)
                 text, found = other, again
-        if causes.wraps_so(text, found.call, found.outcome, found.mild):
+        several = bool(found.mild) or _meets(text, backend)
+        if causes.wraps_so(text, found.call, found.outcome, found.mild, several):
             return Verdict(OVERFLOW, found.words)
         if causes.rounds_so(text, found.call, found.outcome, found.mild):
             return Verdict(ROUNDING, found.words)
@@ -197,6 +201,21 @@ def _is_of_several(compiled: Any) -> bool:
     return any(kind & (kind - 1) for kind in kinds)
 
 
+def _meets(text: str, backend: str) -> bool:
+    """Whether the path decides the class of some number of the program, an int or a float."""
+    found: list[Tensor] = []
+
+    def watched(made: Tensor, value: Any, weak: bool = False, kind: int = 0) -> None:
+        begin(made, value, weak, kind)
+        if made.kind & INT and made.kind & (FLOAT | SCALAR):
+            found.append(made)
+
+    begin = Tensor.__init__
+    with mock.patch.object(Tensor, "__init__", watched):
+        _judged(text, text, backend)
+    return bool(found)
+
+
 def backend_words(value: Any) -> str:
     try:
         text = repr(value)
@@ -259,13 +278,17 @@ def text_difference(got: str, want: str) -> str:
     got, want = (_ADDRESS.sub("", text) for text in (got, want))
     if _is_same_text(got, want):
         return ""
-    return ZERO if _is_same_text(unsigned(got), unsigned(want)) else "value"
+    signed = _SIGNED_ZERO.search(got) or _SIGNED_ZERO.search(want)
+    return ZERO if signed and _is_same_text(unsigned(got), unsigned(want)) else "value"
 
 
 def _is_same_text(got: str, want: str) -> bool:
+    mine, theirs = _FLOAT.findall(got), _FLOAT.findall(want)
+    if [len(x.lstrip("-")) for x in mine] != [len(x.lstrip("-")) for x in theirs]:
+        got, want = _PADDED.sub(_bare, got), _PADDED.sub(_bare, want)
     if _FLOAT.sub("#", got) != _FLOAT.sub("#", want):
         return False
-    for x, y in zip(_FLOAT.findall(got), _FLOAT.findall(want), strict=True):
+    for x, y in zip(mine, theirs, strict=True):
         size = 8 if max(map(len, (x, y))) > _DIGITS else 4
         if not np.isclose(float(x), float(y), rtol=_CLOSE[size], atol=_SMALL[size]):
             return False
@@ -274,13 +297,19 @@ def _is_same_text(got: str, want: str) -> bool:
 
 #: A zero with its sign, as a float's text has it.
 _SIGNED_ZERO = re.compile(r"(?<![\w.)\]])-(?=0(?:\.0*)?(?:e[+-]?\d+)?j?(?![\d.]))")
-#: What NumPy puts in front of an element for the sign of another one.
-_PADDING = re.compile(r"(?<=\[) +| +(?= )")
+#: A row of an array of floats: NumPy pads each element for the longest one of the array.
+_PADDED = re.compile(rf"\[(?:{_FLOAT.pattern}|[-+]?(?:nan|inf)|[-+j,]|\s)++\]")
+_PADDING = re.compile(r"(?<=\[)\s+|\s+(?=[],])|\s+(?=[+-][\w.]+j)|\s+(?=\s)")
+
+
+def _bare(row: re.Match[str]) -> str:
+    """A row without its padding."""
+    return _PADDING.sub("", row[0]).replace("\n", " ")
 
 
 def unsigned(text: str) -> str:
-    """A text without the signs of its zeros, and without the padding that they have NumPy add."""
-    return _PADDING.sub("", _SIGNED_ZERO.sub("", text))
+    """A text without the signs of its zeros, and without the padding of its arrays."""
+    return _PADDED.sub(_bare, _SIGNED_ZERO.sub("", text))
 
 
 def numbers_of(text: str) -> tuple[str, list[float]]:
