@@ -4,6 +4,7 @@
     python tests/native/corpus/corpus.py choose FOLDER
     python tests/native/corpus/corpus.py judge FOLDER [--only TEXT] [--native] [--gradients]
 
+Each takes `--corpus held_out` too: the programs that the language was not developed against.
 `fetch` takes the files of each repository at its commit, from GitHub or from bare repositories
 `MIRRORS/owner+name/repo`. `choose` writes the manifest: what it takes is told in programs.py.
 `judge` prints a line for each program, and the counts.
@@ -25,10 +26,10 @@ import judge
 import programs
 
 
-def sources() -> list[tuple[str, str, list[tuple[str, str, list[str]]]]]:
+def sources(corpus: str) -> list[tuple[str, str, list[tuple[str, str, list[str]]]]]:
     """(repository, commit, [(driver, root, globs)]) of each repository in sources.txt."""
     out: list[tuple[str, str, list[tuple[str, str, list[str]]]]] = []
-    for line in (programs.HERE / "sources.txt").read_text().splitlines():
+    for line in (programs.HERE / corpus / "sources.txt").read_text().splitlines():
         if line.startswith("    "):
             driver, root, *globs = line.split()
             out[-1][2].append((driver, root, globs))
@@ -42,9 +43,9 @@ def _git(*words: str) -> None:
     subprocess.run(["git", *words], check=True, stdout=subprocess.DEVNULL, timeout=900)
 
 
-def fetch(folder: Path, mirrors: Path | None) -> None:
+def fetch(corpus: str, folder: Path, mirrors: Path | None) -> None:
     """Writes the text files of each repository under FOLDER/owner__name."""
-    for repository, commit, _ in sources():
+    for repository, commit, _ in sources(corpus):
         out = folder / repository.replace("/", "__")
         if out.is_dir():
             continue
@@ -67,7 +68,7 @@ def _write(git: str, commit: str, out: Path) -> None:
         capture_output=True,
     )
     for name in listed.stdout.decode().split("\0"):
-        if name.endswith((".py", ".json")):
+        if name.endswith((".py", ".json", ".wav")):
             shown = subprocess.run(
                 ["git", f"--git-dir={git}", "cat-file", "blob", f"{commit}:{name}"],
                 capture_output=True,
@@ -77,11 +78,18 @@ def _write(git: str, commit: str, out: Path) -> None:
                 (out / name).write_bytes(shown.stdout)
 
 
-def choose(folder: Path) -> None:
+def _others(corpus: str, folder: Path) -> set[str]:
+    """The texts of the functions of the corpora before this one."""
+    before = programs.CORPORA[: programs.CORPORA.index(corpus)]
+    files = [f for c in before for f in programs.manifest(c)]
+    return {text for f in files for text in programs.texts(f, folder)}
+
+
+def choose(corpus: str, folder: Path) -> None:
     """Writes manifest.json."""
-    seen: set[str] = set()
+    seen = _others(corpus, folder)
     written = []
-    for repository, commit, groups in sources():
+    for repository, commit, groups in sources(corpus):
         files = []
         top = folder / repository.replace("/", "__")
         for driver, root, globs in groups:
@@ -100,13 +108,13 @@ def choose(folder: Path) -> None:
         count = sum(len(f["functions"]) for f in files)
         print(repository, count, flush=True)
         written.append({"repository": repository, "commit": commit, "files": files})
-    (programs.HERE / "manifest.json").write_text(json.dumps(written, indent=1) + "\n")
+    (programs.HERE / corpus / "manifest.json").write_text(json.dumps(written, indent=1) + "\n")
 
 
-def judged(folder: Path, only: str, **how: Any) -> list[dict[str, Any]]:
+def judged(corpus: str, folder: Path, only: str, **how: Any) -> list[dict[str, Any]]:
     """What became of each program."""
     out = []
-    for file in programs.manifest():
+    for file in programs.manifest(corpus):
         if only in f"{file.repository}/{file.path}":
             assert programs.sha256(file.place(folder)) == file.sha256, file.path
             found = judge.in_a_process("judge", file, folder, how)
@@ -120,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("verb", choices=["fetch", "choose", "judge"])
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--corpus", choices=programs.CORPORA, default=programs.CORPORA[0])
     parser.add_argument("--mirrors", type=Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--native", action="store_true")
@@ -127,11 +136,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     if given.verb == "fetch":
-        fetch(given.folder, given.mirrors)
+        fetch(given.corpus, given.folder, given.mirrors)
     elif given.verb == "choose":
-        choose(given.folder)
+        choose(given.corpus, given.folder)
     else:
-        found = judged(given.folder, given.only, native=given.native, gradients=given.gradients)
+        how = {"native": given.native, "gradients": given.gradients}
+        found = judged(given.corpus, given.folder, given.only, **how)
         if given.json:
             given.json.write_text(json.dumps(found, indent=1))
         print(judge.summary(found))

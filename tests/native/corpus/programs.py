@@ -10,6 +10,10 @@ first call that returns while the driver of its file runs:
     npbench    the benchmark's own `initialize`, with sizes cut down
     main       the module's own `main()`, nothing drawn
     draws      a line of `draws.txt`, with NumPy's generator of seed 0
+    tests=GLOB the repository's own tests by pytest; {} is the file's name without _ and .py
+
+There are two corpora. The language is developed against the programs of `developed`. `held_out` has
+programs that it was not developed against, so the share of them that compiles is not flattered.
 
 `choose` takes every function of a file that a driver reaches, and that is a function of its
 arguments: two runs on equal arguments are equal. Whether it compiles is not asked.
@@ -46,6 +50,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 HERE = Path(__file__).parent
+#: The folders of the corpora.
+CORPORA = ("developed", "held_out")
 #: Seconds that a driver may take; what was recorded until then counts.
 DRIVER_SECONDS = 20
 #: Seconds that a program may take in Python.
@@ -55,6 +61,7 @@ OUTSIDE = {"plt", "cv2", "open", "input", "Image", "pd", "imageio", "imread", "s
 #: Modules that only draw, read or compile: a stand-in is loaded in their place.
 STAND_INS = {
     *("matplotlib", "mpl_toolkits", "cv2", "PIL", "pandas", "imageio", "seaborn", "httpx", "cvxpy"),
+    *("paderbox", "cached_property", "multipledispatch", "duecredit"),
     *("tensorflow", "fire", "tqdm", "requests", "regex", "sentencepiece", "numba", "pylab"),
     *(
         "sklearn",
@@ -100,10 +107,10 @@ class Program:
         return f"{self.file.repository}/{self.file.path}:{self.name}"
 
 
-def manifest() -> list[File]:
-    """The files of the corpus."""
+def manifest(corpus: str) -> list[File]:
+    """The files of a corpus."""
     out = []
-    for repository in json.loads((HERE / "manifest.json").read_text()):
+    for repository in json.loads((HERE / corpus / "manifest.json").read_text()):
         for f in repository["files"]:
             functions = tuple(f["functions"])
             out.append(
@@ -170,8 +177,8 @@ def stand_in() -> None:
     os.environ.setdefault("MPLBACKEND", "agg")
 
 
-class TookTooLong(BaseException):
-    """A time limit; no `except Exception` of a program holds it."""
+class TookTooLong(KeyboardInterrupt):
+    """A time limit; no `except Exception` of a program holds it, and it ends a run of pytest."""
 
 
 @contextlib.contextmanager
@@ -286,15 +293,23 @@ class _Recorder:
         call.__name__, call.__doc__ = f.__name__, f.__doc__
         return call
 
+    def _put(self, put: dict[int, Any]) -> None:
+        """Replaces functions in the module, and where its package has imported them."""
+        package = self.module.__name__.split(".")[0]
+        for module in [m for n, m in sys.modules.items() if n.split(".")[0] == package]:
+            for name, f in list(vars(module).items()):
+                if id(f) in put:
+                    vars(module)[name] = put[id(f)]
+
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        watched = {n: self._watched(n, f) for n, f in self.functions.items()}
-        vars(self.module).update(watched)
-        back = {id(w): self.functions[n] for n, w in watched.items()}
+        watched = {id(f): self._watched(n, f) for n, f in self.functions.items()}
+        back = {id(watched[id(f)]): f for f in self.functions.values()}
+        self._put(watched)
         try:
             yield
         finally:
-            vars(self.module).update(self.functions)
+            self._put(back)
             for args in self.first.values():  # A function among the arguments is the plain one.
                 assert isinstance(args, tuple)
             self.first = {
@@ -333,6 +348,8 @@ def _drive(file: File, folder: Path, module: types.ModuleType, functions: dict[s
                     module.__dict__[name](*[values[p] for p in inspect.signature(f).parameters])
     elif file.driver == "npbench":
         _npbench(place, folder / file.repository.replace("/", "__"), module)
+    elif file.driver.startswith("tests="):
+        _tests(folder / file.repository.replace("/", "__"), file, place.stem.strip("_"))
     elif file.driver == "main":
         space["show_animation"] = space["show_plot"] = False
         with contextlib.suppress(Exception, SystemExit):
@@ -342,6 +359,17 @@ def _drive(file: File, folder: Path, module: types.ModuleType, functions: dict[s
         for name, text in draws().get(f"{file.repository}/{file.path}", {}).items():
             with contextlib.suppress(Exception):
                 space[name](*drawn(text, {n: functions[n] for n in functions}))
+
+
+def _tests(repository: Path, file: File, stem: str) -> None:
+    """Runs the tests of a repository, without its settings of pytest."""
+    import pytest
+
+    where = file.driver.removeprefix("tests=").replace("{}", stem)
+    found = sorted(str(p) for p in repository.glob(where))
+    options = ["-q", "-c", os.devnull, f"--rootdir={repository}"]
+    if found:
+        pytest.main([*options, "-p", "no:cacheprovider", *found])
 
 
 #: Sizes of npbench's arrays are cut down to this, so that a program in Python takes no seconds.
@@ -375,7 +403,8 @@ def draws() -> dict[str, dict[str, str]]:
     """By file and function: how its arguments are drawn."""
     out: dict[str, dict[str, str]] = {}
     path = ""
-    for line in (HERE / "draws.txt").read_text().splitlines():
+    lines = [line for c in CORPORA for line in (HERE / c / "draws.txt").read_text().splitlines()]
+    for line in lines:
         if line.startswith("    "):
             name, text = line.strip().split(": ", 1)
             out[path][name] = text
@@ -408,7 +437,16 @@ def drawn(text: str, functions: dict[str, Any]) -> tuple[Any, ...]:
     def hot(n: int, m: int) -> Any:
         return np.eye(m)[r.integers(0, m, size=n)]
 
-    names = {"np": np, "x": x, "u": u, "k": k, "f32": f32, "spd": spd, "hot": hot, **functions}
+    def graph(n: int) -> Any:
+        a = np.triu(r.uniform(size=(n, n)) > 0.4, 1).astype(np.float64)
+        return a + a.T
+
+    def weights(n: int) -> Any:
+        a = graph(n) * r.uniform(0.1, 0.9, size=(n, n))
+        return (a + a.T) / 2
+
+    helpers = {"x": x, "u": u, "k": k, "f32": f32, "spd": spd, "hot": hot}
+    names = {"np": np, **helpers, "graph": graph, "weights": weights, **functions}
     value = eval(_with_lines(f"({text},)", "eval"), names)
     assert isinstance(value, tuple)
     return value
@@ -487,12 +525,22 @@ def is_function_of_its_arguments(program: Program) -> bool:
     return has_numbers(first) or changes
 
 
+def _text(tree: ast.AST) -> str:
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
+
+
+def texts(file: File, folder: Path) -> list[str]:
+    """A hash of each chosen function of a file."""
+    tree = ast.parse(file.place(folder).read_text())
+    own = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name in file.functions]
+    return [_text(ast.Module([n], [])) for n in own]
+
+
 def choose(file: File, folder: Path, seen: set[str]) -> tuple[str, ...]:
     """The programs of a file, less those that an earlier file has word for word."""
     out = []
     for program in programs(file, folder):
-        tree = ast.parse(textwrap.dedent(inspect.getsource(program.function)))
-        text = hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
+        text = _text(ast.parse(textwrap.dedent(inspect.getsource(program.function))))
         if text not in seen and is_function_of_its_arguments(program):
             seen.add(text)
             out.append(program.name)
