@@ -18,7 +18,6 @@ from ..numpy import arithmetic, indexing
 from ..operators import static_int
 from ..values import Tensor, describe, is_number
 from . import (
-    aligned,
     capacity,
     check,
     elementwise,
@@ -40,7 +39,8 @@ if TYPE_CHECKING:
     from ..specialise import Specialiser
 
 
-def _axes(s: Specialiser, r: Ragged, axis: Any, what: str) -> tuple[int, ...]:
+def axes_of(s: Specialiser, r: Ragged, axis: Any, what: str) -> tuple[int, ...]:
+    """The axes that an argument `axis` names, counted from the front."""
     if axis is None:
         return tuple(range(rank(r)))
     given = axis if isinstance(axis, tuple | list) else (axis,)
@@ -70,7 +70,7 @@ def _reduced(identity: Any) -> Callable[..., Any]:
     def run(
         s: Specialiser, f: Any, a: Any, axis: Any = None, *, keepdims: Any = False, **kwargs: Any
     ) -> Any:
-        axes = _axes(s, a, axis, f"np.{f.__name__}")
+        axes = axes_of(s, a, axis, f"np.{f.__name__}")
         if a.axis not in axes:
             return _off(s, a, f, axes, keepdims, **kwargs)
         extra = {"keepdims": keepdims} if keepdims else {}
@@ -94,7 +94,7 @@ def _extreme(largest: bool) -> Callable[..., Any]:
     def run(
         s: Specialiser, f: Any, a: Any, axis: Any = None, *, keepdims: Any = False, **kwargs: Any
     ) -> Any:
-        axes = _axes(s, a, axis, f"np.{f.__name__}")
+        axes = axes_of(s, a, axis, f"np.{f.__name__}")
         if a.axis not in axes:
             return _off(s, a, f, axes, keepdims, **kwargs)
         name = "maximum" if largest else "minimum"
@@ -120,7 +120,7 @@ def _not_empty(s: Specialiser, r: Ragged, text: str) -> None:
 
 def _place(largest: bool) -> Callable[..., Any]:
     def run(s: Specialiser, f: Any, a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
-        axes = _axes(s, a, axis, f"np.{f.__name__}")
+        axes = axes_of(s, a, axis, f"np.{f.__name__}")
         if a.axis not in axes:
             return _off(s, a, f, axes, keepdims)
         if axis is None and a.axis:
@@ -158,7 +158,7 @@ def mean(
     *,
     keepdims: Any = False,
 ) -> Any:
-    axes = _axes(s, a, axis, "np.mean")
+    axes = axes_of(s, a, axis, "np.mean")
     if a.axis not in axes:
         return _off(s, a, f, axes, keepdims, **({} if dtype is None else {"dtype": dtype}))
     wide = dtype is None and a.data.dtype is DType.F16  # As in `reductions.mean`.
@@ -178,7 +178,7 @@ def var(
     *,
     keepdims: Any = False,
 ) -> Any:
-    axes = _axes(s, a, axis, "np.var")
+    axes = axes_of(s, a, axis, "np.var")
     if a.axis not in axes:
         return _off(s, a, f, axes, keepdims, ddof=ddof)
     x = _floats(s, a, dtype)
@@ -200,7 +200,7 @@ def std(
     *,
     keepdims: Any = False,
 ) -> Any:
-    axes = _axes(s, a, axis, "np.std")
+    axes = axes_of(s, a, axis, "np.std")
     if a.axis not in axes:
         return _off(s, a, f, axes, keepdims, ddof=ddof)
     squares = var(s, f, a, axis, dtype, ddof, keepdims=keepdims)
@@ -223,7 +223,7 @@ def _along(s: Specialiser, a: Ragged, axis: Any, what: str) -> bool:
     """Whether an axis is the one of unknown length."""
     if axis is None and rank(a) > 1:
         raise refused(s, what, a, "say along which axis")
-    return rank(a) == 1 if axis is None else _axes(s, a, axis, what) == (a.axis,)
+    return rank(a) == 1 if axis is None else axes_of(s, a, axis, what) == (a.axis,)
 
 
 def order(s: Specialiser, a: Ragged) -> Tensor:
@@ -259,9 +259,9 @@ def sort_in_place(s: Specialiser, r: Ragged, axis: Any = -1) -> None:
 
 
 def median(s: Specialiser, f: Any, a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
-    if keepdims or not (rank(a) == 1 or _axes(s, a, axis, "np.median") == (a.axis,)):
-        if not keepdims and axis is not None and a.axis not in _axes(s, a, axis, "np.median"):
-            return _off(s, a, f, _axes(s, a, axis, "np.median"), False)
+    if keepdims or not (rank(a) == 1 or axes_of(s, a, axis, "np.median") == (a.axis,)):
+        if not keepdims and axis is not None and a.axis not in axes_of(s, a, axis, "np.median"):
+            return _off(s, a, f, axes_of(s, a, axis, "np.median"), False)
         raise refused(s, "np.median", a, "say along which axis, without keepdims")
     x = _floats(s, a, None)
     if not capacity(a):
@@ -383,7 +383,7 @@ def outer(s: Specialiser, f: Any, a: Any, b: Any) -> Any:
 def norm(
     s: Specialiser, f: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False
 ) -> Any:
-    axes = _axes(s, x, axis, "np.linalg.norm")
+    axes = axes_of(s, x, axis, "np.linalg.norm")
     if x.axis not in axes:
         return _off(s, x, f, axes, keepdims, ord=ord)
     if ord not in (None, 1, 2, "fro") or (ord in (1, 2) and len(axes) > 1):
@@ -391,78 +391,7 @@ def norm(
     return s.call(f, filled(s, x, 0), ord, axis, keepdims)
 
 
-# Joining and making
-
-
-def concatenate(s: Specialiser, f: Any, arrays: Any, axis: Any = 0) -> Any:
-    values = [s.array(v) if isinstance(v, list | tuple) else v for v in arrays]
-    ragged = [v for v in values if type(v) is Ragged]
-    (k,) = _axes(s, ragged[0], axis, "np.concatenate")
-    if any(r.axis != ragged[0].axis or rank(r) != rank(ragged[0]) for r in ragged):
-        raise refused(s, "np.concatenate along several axes", ragged[0])
-    if k != ragged[0].axis:
-        data, count, place = aligned(s, values)
-        if count is None:
-            return s.call(f, data, axis=k)
-        made = s.call(f, data, axis=k)
-        return new(s, made, count, len(made.shape) - place)
-    masks, parts = [], []
-    for v in values:
-        r = v
-        if type(v) is not Ragged:
-            x = arithmetic.tensor(s, v)
-            r = Ragged(x, number(s.scope.number(x.shape[k], DType.I64)), k)
-        inside = valid(s, r)
-        masks.append(Tensor(indexing.reshape(s, inside.value, (capacity(r),))))
-        parts.append(plain(r))
-    kept = stores.plain(s.call(np.concatenate, masks))
-    whole = stores.plain(s.call(np.concatenate, parts, axis=k))
-    (order,), count = ragged_selection.true_places(s, kept)
-    return taken(s, whole, order, count, k)
-
-
-def append(s: Specialiser, f: Any, arr: Any, values: Any, axis: Any = None) -> Any:
-    some = []
-    for v in (arr, values):
-        v = s.array(v) if isinstance(v, list | tuple) else v
-        if axis is None and type(v) is not Ragged:
-            v = s.call(np.ravel, v)
-        elif axis is None and rank(v) != 1:
-            raise refused(s, "np.append of several axes", v, "say along which axis")
-        some.append(v)
-    return concatenate(s, np.concatenate, some, 0 if axis is None else axis)
-
-
-def stacked_rows(s: Specialiser, f: Any, tup: Any) -> Any:
-    """`hstack` of vectors, `vstack` of matrices."""
-    values = [s.array(v) if isinstance(v, list | tuple) else v for v in tup]
-    ranks = {rank(v) if type(v) is Ragged else len(arithmetic.shape_of(v)) for v in values}
-    if ranks == {1} and f is np.hstack:
-        return concatenate(s, np.concatenate, values, 0)
-    if ranks == {2}:
-        return concatenate(s, np.concatenate, values, 1 if f is np.hstack else 0)
-    return stack(s, np.stack, values, 0)
-
-
-def stack(s: Specialiser, f: Any, arrays: Any, axis: Any = 0) -> Any:
-    """`stack`, `column_stack` of arrays of one length."""
-    values = [s.array(v) if isinstance(v, list | tuple) else v for v in arrays]
-    data, count, place = aligned(s, values)
-    if any(arithmetic.shape_of(d) != arithmetic.shape_of(data[0]) for d in data):
-        raise refused(s, f"np.{f.__name__} of several shapes", values[0])
-    made = s.call(np.stack, data, axis=axis)
-    if count is None:
-        return made
-    whole = len(made.shape)
-    at = static_int(s, axis, "an axis") % whole
-    own = whole - 1 - place
-    return new(s, made, count, own + (at <= own))
-
-
-def column_stack(s: Specialiser, f: Any, tup: Any) -> Any:
-    if any(type(v) is Ragged and rank(v) != 1 for v in tup):
-        return concatenate(s, np.concatenate, tup, 1)
-    return stack(s, f, tup, 1)
+# Making
 
 
 def like(s: Specialiser, f: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
@@ -479,10 +408,14 @@ def transpose(s: Specialiser, f: Any, a: Any, axes: Any = None) -> Any:
 def ravel(s: Specialiser, f: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
     if rank(a) == 1:
         return a if f is np.ravel else like(s, np.copy, a)
-    if a.axis:
-        raise refused(s, f"np.{f.__name__}", a)
     n = a.data.type.size
     flat = indexing.reshape(s, a.data.value, (n,))
+    if a.axis:
+        inside = indexing.reshape(s, valid(s, a).value, (capacity(a),))
+        every = s.emit("broadcast", inside, shape=a.data.shape, dims=(a.axis,))
+        kept = Tensor(indexing.reshape(s, every, (n,)))
+        (order,), count = ragged_selection.true_places(s, kept)
+        return taken(s, Tensor(flat), order, count, 0)
     return new(s, Tensor(flat), number(size(s, a).value))
 
 
@@ -574,12 +507,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("dot", "matmul", "inner", "vdot"), product),
     "outer": outer,
     "linalg.norm": norm,
-    "concatenate": concatenate,
-    "append": append,
-    "hstack": stacked_rows,
-    "vstack": stacked_rows,
-    "stack": stack,
-    "column_stack": column_stack,
     **dict.fromkeys(
         ("zeros_like", "ones_like", "full_like", "empty_like", "array", "asarray", "copy"), like
     ),

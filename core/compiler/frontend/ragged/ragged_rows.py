@@ -20,6 +20,7 @@ from ..values import Tensor, is_static
 from . import among, elementwise, new, plain, rank, refused
 from .ragged_axes import AXES
 from .ragged_functions import COMPOSED, FUNCTIONS
+from .ragged_joins import JOINS, one_array
 from .ragged_python import PYTHON
 
 if TYPE_CHECKING:
@@ -75,8 +76,12 @@ def call(s: Specialiser, row: Row, f: Any, args: Sequence[Any], kwargs: Mapping[
         return run_handler(s, row.name, row.handler if within else PYTHON[row.name], args, kwargs)
     if row.name in _MOVING and not (name == "tuple" and type(args[0]) is Ragged):
         return run_handler(s, row.name, row.handler, args, kwargs)
-    if name in FUNCTIONS or name in AXES:
-        handler = _bound(FUNCTIONS.get(name) or AXES[name], f)
+    if name not in JOINS:  # To these a sequence is no array.
+        args = [one_array(s, v) for v in args]
+        if not takes(args, kwargs):
+            return row(s, f, args, kwargs)
+    if name in FUNCTIONS or name in AXES or name in JOINS:
+        handler = _bound(FUNCTIONS.get(name) or AXES.get(name) or JOINS[name], f)
         args, kwargs = positional_arguments.placed(f, handler, args, kwargs)
         return run_handler(s, row.name, handler, args, kwargs)
     if isinstance(f, np.ufunc) and f.signature is None:

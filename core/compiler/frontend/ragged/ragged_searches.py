@@ -124,7 +124,8 @@ def unique(
     if axis is not None:
         raise s.error("DL105", "np.unique along an axis is not known", "flatten it: x.ravel()")
     whole: Any = ar if type(ar) is Ragged else tensor(s, elementwise.array(s, ar))
-    shape = None if type(whole) is Ragged else whole.shape
+    if return_inverse and type(whole) is Ragged and whole.axis:
+        raise refused(s, "the inverse of np.unique", whole, "transpose it first")
     flat = s.call(np.ravel, whole)
     if type(flat) is not Ragged:
         n = flat.shape[0]
@@ -141,7 +142,7 @@ def unique(
     if return_index:
         out.append(taken(s, order, firsts, count))
     if return_inverse:
-        out.append(_inverse(s, flat, order, starts, shape))
+        out.append(_inverse(s, flat, order, starts, whole))
     if return_counts:
         out.append(_repeats(s, flat, firsts, count))
     return out[0] if len(out) == 1 else tuple(out)
@@ -166,15 +167,16 @@ def _starts(s: Specialiser, r: Ragged, equal_nan: Any) -> Tensor:
     return arithmetic.bitwise_and(s, every, valid(s, r))
 
 
-def _inverse(s: Specialiser, r: Ragged, order: Tensor, starts: Tensor, shape: Any) -> Any:
-    """Which of the distinct elements each element is."""
+def _inverse(s: Specialiser, r: Ragged, order: Tensor, starts: Tensor, whole: Any) -> Any:
+    """Which of the distinct elements each element of `whole` is; r has them in a line."""
     n = capacity(r)
     running = s.emit("cumsum", s.emit("convert", starts.value, dtype=DType.I64), axis=0)
     rank_ = s.emit("sub", running, s.scope.number(1, DType.I64, (n,)))
     at = s.emit("put_add", s.scope.number(0, DType.I64, (n,)), order.value, rank_, axis=0)
-    if shape is None:
-        return new(s, normal(s, Ragged(Tensor(at), r.count)), r.count)
-    return stores.fresh(s, indexing.reshape(s, at, shape))
+    if type(whole) is Ragged:
+        made = normal(s, Ragged(Tensor(at), r.count)).value
+        return new(s, Tensor(indexing.reshape(s, made, whole.data.shape)), whole.count)
+    return stores.fresh(s, indexing.reshape(s, at, whole.shape))
 
 
 def _repeats(s: Specialiser, r: Ragged, firsts: Tensor, count: Tensor) -> Ragged:
