@@ -33,6 +33,10 @@ STATIC = [
     lambda x: x[[0, 2], [1, 3]],
     lambda x: x[np.array([1, 1])],
     lambda x: x[slice(1, 3)],
+    lambda x: x[range(3)],
+    lambda x: x[range(2), range(1, 3)],
+    lambda x: x[..., (0, 2)],
+    lambda x: x[:, (0, -1), None],
     lambda x: x[True.__class__(1) + 1],
 ]
 
@@ -131,3 +135,14 @@ def test_items_of_containers(agree):
 
 def test_an_index_of_the_running_program_into_a_tuple_is_refused(refusal):
     assert "np.stack" in refusal(lambda x, i: (x, x)[i], X, np.int32(1))
+
+
+def test_ranges_and_tuples_are_places_that_are_written(agree):
+    def f(x):
+        y = x.copy()
+        y[range(2), (1, 3)] = 7.0
+        y[..., (0, 2)] *= 2.0
+        y[range(3)] -= 1.0
+        return y
+
+    agree(f, X)

@@ -477,3 +477,11 @@ def put_and_place(x):
     np.putmask(y, x > 2, x * x)
     np.putmask(i, x < 3, 7)
     return y, z, i
+
+
+def a_truth_as_an_index(x):
+    y = x.copy()
+    y[x[0] > 1] = 0
+    y[x[0] < 1] = 5
+    y[x[1] > 0] *= 2
+    return y

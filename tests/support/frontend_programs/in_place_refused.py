@@ -71,12 +71,6 @@ def from_within_a_gradient(x):
     return dl.grad(h)(x)
 
 
-def a_truth_as_an_index(x):
-    y = x.copy()
-    y[x[0] > 1] = 0
-    return y
-
-
 def out_of_range(x):
     y = x.copy()
     y[5] = 1
@@ -235,7 +229,6 @@ REFUSED = {
     "integers_do_not_divide": "DL116",
     "an_argument_within_a_gradient": "DL111",
     "from_within_a_gradient": "DL111",
-    "a_truth_as_an_index": "DL114",
     "out_of_range": "DL114",
     "an_array_does_not_grow": "DL115",
     "a_broadcast_is_stale": "DL111",

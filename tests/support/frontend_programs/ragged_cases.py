@@ -137,6 +137,28 @@ SAME: list[Any] = [
     # Joining
     lambda x, y, h: (np.concatenate([x[h], y[~h]]), np.append(x[h], 1.0), np.hstack([x[h], y])),
     lambda w, h: (np.concatenate([w[h], w[~h]]), np.vstack([w[h], w]), np.append(x_(w)[0], 3.0)),
+    # What is stacked has one length, and nothing broadcasts.
+    lambda x: np.stack([x[x > 3], x[x > 0]]),
+    lambda x: np.stack([x[x > 0], x[x > 3]]),
+    lambda x: np.stack([x[x > 3], np.ones(2)]),
+    lambda x: np.column_stack([x[x > 3], x[x > 0]]),
+    lambda x: np.vstack([x[x > 3], x[x > 0]]),
+    lambda v: np.concatenate([v[:, v[0] > -3], v[:, v[0] > -4]]),
+    lambda x: np.array([x[x > 3], x[x > 0]]),
+    # A list or a tuple of such arrays is one array.
+    lambda x, h: (np.array([x[h], x[h] * 2]), np.asarray((x[h],)), np.array([[x[h]], [x[h]]])),
+    lambda v: (np.size(np.where(v > 0)), np.ndim(np.where(v > 0)), np.array(np.nonzero(v > 0))),
+    lambda x, h: (np.sum([x[h], x[h]], axis=0), np.max((x[h], x[h])), np.sqrt([x[h] ** 2])),
+    lambda x, h: (np.argmin([x[h], -x[h]], axis=0), np.zeros_like([x[h], x[h]])),
+    lambda v: (np.unique(np.where(v > 0)), np.ravel(np.nonzero(v > 0)), v[:, v[0] > -4].ravel()),
+    lambda w, h: np.unique(w[h], return_inverse=True),
+    # Single truths
+    lambda p: (np.array(p)[p > 1], np.array(p)[p > 2], np.float64(p)[np.float64(p) > 1].sum()),
+    lambda v: (v[v[0, 0] > 0], v[v[0, 0] < 0], v[:, v[0, 0] < 0, 1:], v[..., v[0, 0] < 0]),
+    lambda v: (v[True], v[False], v[0, True], v[True, np.bool_(False)], v[None, True, :2]),
+    lambda h, q: (h[h[0]], h[~h[0]].size, np.array(q)[q > 1]),
+    # Methods
+    lambda v, h: ((v > 0).nonzero(), h.nonzero()[0]),
     lambda x, y, h: (np.column_stack([x[h], y[h]]), np.stack([x[h], y[h]]), np.outer(x[h], y)),
     lambda x, h: (np.zeros_like(x[h]), np.ones_like(x[h]), np.full_like(x[h], 3), np.array(x[h])),
     lambda x, h: (x[h].ravel(), x[h].flatten(), x[h].copy(), np.ravel(x[h]), x[h].reshape(-1)),
@@ -277,10 +299,38 @@ def in_containers(x: Any, h: Any) -> Any:
     )
 
 
+def several_axes(w: Any, v: Any, h: Any) -> Any:
+    a, b, c, d, e = (w.copy() for _ in range(5))
+    a[h, :2] = w[h, :2] * 3
+    b[h, :] = np.array([1.0, 2.0, 3.0])
+    c[h, ..., 1] -= 5.0
+    d[:, np.flatnonzero(w[0] > -2)] = 7.0
+    e[2:, w[0] > -2] = 8.0
+    cube = np.zeros((3, 4, 2))
+    cube[v[:, 0] > -5, 1, :] = 2.0
+    cube[v[:, 0] < 0, :, 1] += 1.0
+    return a, b, c, d, e, cube
+
+
+def single_truths(v: Any, p: Any) -> Any:
+    total = np.array(p)
+    total[total > 1] *= 4
+    total[~(total > 1)] = -1.0
+    total[total > 2] += 0.5
+    b, c, d = v.copy(), v.copy(), v.copy()
+    b[v[0, 0] < 0, :, 0] = 7.0
+    c[v[0, 0] > 0] = 9.0
+    d[True] += 1.0
+    d[False] = 3.0
+    z = v + 1j
+    z[v[0, 0] < 0, 1] = 2j
+    return total, b, c, d, z
+
+
 FUNCTIONS: list[Any] = [
     *(looped, looped_by_index, rows, guarded, branches, shrinking, changed, scattered, too_few),
     *(to_places, one_value, sorted_in_place, as_index_after_change, grows),
-    in_containers,
+    *(in_containers, several_axes, single_truths),
 ]
 
 #: Refused, with these words.
@@ -297,5 +347,6 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda w, h: np.squeeze(w[h, :1]), "np.squeeze needs the length"),
     (lambda x: np.squeeze(x[x > 0], 0), "np.squeeze needs the length"),
     (lambda w, h: np.take_along_axis(w[h], w[h].astype(int), 0), "take_along_axis needs"),
+    (lambda v: np.unique(np.where(v > 0), return_inverse=True), "the inverse of np.unique needs"),
     (lambda x: np.broadcast_to(x[x > 0], (2, 5)), "np.broadcast_to needs the length"),
 ]

@@ -34,7 +34,8 @@ _UNROLLED = 4
 def store(s: Specialiser, x: Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`."""
     stores.changeable(s, x)
-    if s.ragged and ragged_selection.is_ragged_store(index, value):
+    x, index = indexing.opened(s, x, index)
+    if ragged_selection.is_ragged_store(index, value):
         ragged_selection.store_in(s, x, index, value)
         return
     if indexing.is_mask(index):
@@ -80,6 +81,7 @@ def update(s: Specialiser, op: str, x: Tensor, value: Any) -> None:
 def update_item(s: Specialiser, op: str, x: Tensor, index: Any, make: Callable[[], Any]) -> None:
     """`x[index] op= value`."""
     stores.changeable(s, x)
+    x, index = indexing.opened(s, x, index)
     if indexing.is_mask(index):
         value = make()
         if is_number(value) and arithmetic.shape_of(value) == ():

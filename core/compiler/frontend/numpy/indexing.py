@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 def subscript(s: Specialiser, x: Tensor, index: Any) -> Tensor:
     """NumPy's x[index]: a view of x where it is one in NumPy."""
+    x, index = opened(s, x, index)
     if _selects(index):
         from ..ragged import ragged_selection
 
@@ -45,6 +46,51 @@ def subscript(s: Specialiser, x: Tensor, index: Any) -> Tensor:
         return made
     is_number = not made.kind & ARRAY
     return stores.fresh(s, made.value) if is_number else stores.guarded(s, made.value, [x])
+
+
+def opened(s: Specialiser, x: Tensor, index: Any) -> tuple[Tensor, Any]:
+    """x and an index in fewer forms: sequences as lists, masks for single truths.
+
+    A single truth stands for an axis of its own, with one entry or none: `x[m]` is
+    `x[None][np.array([m])]`.
+    """
+    items = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(i, range | tuple) for i in items):
+        items = tuple(list(i) if isinstance(i, range | tuple) else i for i in items)
+        index = items if isinstance(index, tuple) else items[0]
+    if not any(map(_is_truth, items)):
+        return x, index
+    axes: list[Any] = []
+    for item in items:
+        if _is_truth(item):
+            axes.append(None)
+        elif item is Ellipsis:
+            axes.append(Ellipsis)
+        elif item is not None:
+            axes += [slice(None)] * _width(item)
+    masks = tuple(_line(s, i) if _is_truth(i) else i for i in items)
+    return _with_axes(s, x, axes), masks if isinstance(index, tuple) else masks[0]
+
+
+def _is_truth(item: Any) -> bool:
+    """Whether it is a single truth, known or of the running program."""
+    if type(item) is Tensor:
+        return item.dtype is DType.BOOL and item.shape == ()
+    array = isinstance(item, np.ndarray) and item.dtype == np.bool_ and item.ndim == 0
+    return array or isinstance(item, bool | np.bool_)
+
+
+def _line(s: Specialiser, truth: Any) -> Any:
+    """A single truth as a mask of one element."""
+    return _with_axes(s, truth, [None]) if type(truth) is Tensor else np.array([bool(truth)])
+
+
+def _with_axes(s: Specialiser, x: Tensor, index: list[Any]) -> Tensor:
+    """`x[index]`, where the index only adds axes; of a number too."""
+    items, _ = expanded(s, x, tuple(index))
+    if stores.is_array(x):
+        return _basic(s, x, items)
+    return Tensor(reshape(s, x.value, tuple(1 for i in items if i is None)))
 
 
 def _selects(index: Any) -> bool:
@@ -239,7 +285,7 @@ def _width(item: Any) -> int:
     """The axes that an entry of an index stands for."""
     if item is None or item is Ellipsis:
         return 0
-    return int(item.ndim) if _is_mask(item) else 1
+    return len(item.shape) if _is_mask(item) or is_mask(item) else 1
 
 
 def _entry(s: Specialiser, item: Any) -> Any:

@@ -459,12 +459,21 @@ def store_in(s: Specialiser, x: Tensor, index: Any, value: Any) -> None:
 
 def _scatter(s: Specialiser, x: Tensor, items: list[Any], value: Any) -> None:
     """At places whose number the data decide, one after the other."""
+    last = max(k for k, i in enumerate(items) if is_mask(i) or type(i) is Ragged)
+    if items[last + 1 :]:  # x[mask, :3] = v writes to the view x[:, :3].
+        axes = sum(len(i.shape) if is_mask(i) else 1 for i in items[: last + 1])
+        x = indexing.place(s, x, (*[slice(None)] * axes, *items[last + 1 :]))
+        items = items[: last + 1]
     found, count, where = _as_places(s, x, items)
-    if any(not (any(i is w for w in where) or type(i) is int) for i in found):
+    single = is_number(value) and arithmetic.shape_of(value) == ()
+    if not single and any(not (any(i is w for w in where) or type(i) is int) for i in found):
         text = f"an assignment at several axes of {describe(x)}"
         raise s.error("DL111", text, "assign by places along the first axes: x[rows, columns] = v")
     n = where[0].shape[0]
     if not n:
+        return
+    if single:
+        array_changes.scatter(s, x, tuple(found), value, None, count.value)
         return
     rest = x.shape[len(found) :]
     if isinstance(value, tuple | list):
