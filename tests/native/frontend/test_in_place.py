@@ -270,3 +270,27 @@ def test_at_computes_in_the_type_of_both() -> None:
     want = greatest_of_wider_numbers(theirs, np.array([0, 2]), values)
     got = dl.compile(greatest_of_wider_numbers, backend="reference")(mine, np.array([0, 2]), values)
     assert_alike((got, mine), (want, theirs), "at")
+
+
+def test_a_row_that_may_be_a_view_of_its_place_is_written(agree):
+    def unit(v):
+        n = np.sqrt(np.sum(v * v))
+        return v if n == 0 else v / n
+
+    def f(x):
+        y, z = x.copy(), x.copy()
+        for i in range(len(x)):
+            y[i] = unit(y[i])
+            z[:, i] = unit(z[:, i])
+        return y, z
+
+    agree(f, np.array([[3.0, 0.0, 4.0], [0.0, 0.0, 0.0], [1.0, 0.0, 2.0]]))
+
+
+def test_a_row_that_may_be_a_view_of_another_stride_is_refused(refusal):
+    def f(x):
+        y = x.copy()
+        y[:, 0] = y[0] if x[0, 0] > 0 else x[1] * 2.0
+        return y
+
+    assert "depends on the order" in refusal(f, np.ones((3, 3)))

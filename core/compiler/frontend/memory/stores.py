@@ -30,7 +30,7 @@ them. Derivatives need no rule: the program stays functional.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -116,12 +116,23 @@ class Memory:
 
 
 class Guard:
-    """Arrays that a joined one may share its memory with, and their versions when it was made."""
+    """Arrays that a joined one may share its memory with, and their versions when it was made.
 
-    __slots__ = ("clocks", "s", "shared", "sources")
+    Attributes:
+        strides: those that it may have as a view of one of them, by `born`; None: not known.
+    """
 
-    def __init__(self, s: Specialiser, memories: Iterable[Memory], shared: bool = False) -> None:
+    __slots__ = ("clocks", "s", "shared", "sources", "strides")
+
+    def __init__(
+        self,
+        s: Specialiser,
+        memories: Iterable[Memory],
+        shared: bool = False,
+        strides: Mapping[int, set[tuple[int, ...]]] | None = None,
+    ) -> None:
         self.s = s
+        self.strides = strides
         kept = list(memories)
         self.sources = {m.born: ref(m) for m in kept}
         clocks = [m.clock for m in kept]
@@ -511,8 +522,27 @@ def joined(
         made.memory = Memory(s, value, next(_serial), False)
         made.memory.scope = _NOWHERE
         sources = [m for m in sources_of(memories) if born is None or m.born <= born]
-        made.memory.guard = Guard(s, sources, unknown)
+        made.memory.guard = Guard(s, sources, unknown, _strides(s, leaves))
     return made
+
+
+def _strides(s: Specialiser, leaves: Sequence[Any]) -> dict[int, set[tuple[int, ...]]] | None:
+    """The strides of tensors in their memories, by `born`; None where they are not known."""
+    found: dict[int, set[tuple[int, ...]]] = {}
+    for leaf in leaves:
+        memory = memory_of(s, leaf) if type(leaf) is Tensor else None
+        if type(leaf) is Past:
+            return None
+        if memory is None:
+            continue
+        if memory.guard is None:
+            found.setdefault(memory.born, set()).add(_layout(memory, leaf.lenses).strides)
+        elif leaf.lenses or memory.guard.strides is None:
+            return None
+        else:
+            for born, strides in memory.guard.strides.items():
+                found.setdefault(born, set()).update(strides)
+    return found
 
 
 def _is_unknown(s: Specialiser, leaf: Any) -> bool:
@@ -550,10 +580,14 @@ def check_overlap(s: Specialiser, target: Tensor, value: Any) -> None:
     memory, other = memory_of(s, target), memory_of(s, value)
     if memory is None or other is None or memory not in sources_of([other]):
         return
+    own = _layout(memory, target.lenses).strides
+    theirs: Iterable[tuple[int, ...]] | None = None
     if memory is other:
-        a, b = (_layout(memory, x.lenses) for x in (target, value))
-        if a.strides == b.strides or a.strides[0] * b.strides[0] < 0:
-            return
+        theirs = [_layout(memory, value.lenses).strides]
+    elif other.guard is not None and other.guard.strides is not None and not value.lenses:
+        theirs = other.guard.strides.get(memory.born)
+    if theirs is not None and all(own == t or own[0] * t[0] < 0 for t in theirs):
+        return
     raise s.error(
         "DL111",
         "NumPy's result of this assignment within one array depends on the order of its elements",
