@@ -9,6 +9,7 @@ import inspect
 import operator
 import types
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -50,20 +51,6 @@ if TYPE_CHECKING:
 #: Calls within calls; a program is inlined, so a recursion must end while it is compiled.
 DEPTH_MAX = 1000
 
-#: Modules whose functions are pure: with known arguments they are simply called.
-_PURE_MODULES = frozenset(("math", "cmath", "operator", "_operator", "numpy"))
-_PURE_BUILTINS = frozenset(
-    ("ascii", "bin", "chr", "format", "hash", "hex", "issubclass", "oct", "ord")
-)
-#: NumPy's functions that read or change the world, apart from all of numpy.random.
-_IMPURE_NUMPY = frozenset(
-    (
-        *("load", "save", "savez", "savez_compressed", "loadtxt", "savetxt", "genfromtxt"),
-        *("fromfile", "memmap", "fromregex", "seterr", "seterrcall", "set_printoptions"),
-        *("setbufsize", "info", "show_config", "get_include", "test", "errstate", "printoptions"),
-        *("copyto", "place", "put", "putmask", "put_along_axis", "fill_diagonal"),
-    )
-)
 #: Methods of arrays that change them.
 _CHANGING = frozenset(
     ("byteswap", "fill", "itemset", "partition", "put", "resize", "setfield", "setflags", "sort")
@@ -117,19 +104,20 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
 
         return cached_calls.call(s, f, args, kwargs)
     wrapped = getattr(f, "__wrapped__", None)
-    if callable(wrapped) and not _is_numpy(f):
+    if callable(wrapped) and not known_calls.is_numpy(f):
         return call(s, wrapped, args, kwargs)
     method = getattr(type(f), "__call__", None)  # noqa: B004 - the class's own, to be inlined
     if isinstance(method, types.FunctionType):
         return call(s, types.MethodType(method, f), args, kwargs)
     if isinstance(f, operator.itemgetter | operator.attrgetter):
         return operators.python(s, lambda: f(*args, **kwargs), f"`{type(f).__name__}`")
-    if callable(f) and _pure(f) and is_static((tuple(args), dict(kwargs))):
-        return known_calls.call(s, f, args, kwargs, f"`{_name(f)}`")
-    raise unknown(s, f)
+    found = known_calls.by_python(s, f, args, kwargs, _name(f)) if callable(f) else _NO
+    if found is _NO:
+        raise unknown(s, f)
+    return found
 
 
-_NO = object()
+_NO = known_calls.NO
 #: The package itself: its classes are not changed while it runs.
 _HOUSE = f"{__name__.partition('.')[0]}."
 
@@ -147,10 +135,12 @@ def call_function(
     s: Specialiser, f: types.FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """Calls a Python function, whether it has a row or not: its body is inlined."""
-    if _is_numpy(f):
-        if _pure(f) and is_static((tuple(args), dict(kwargs))):
-            return known_calls.call(s, f, args, kwargs, f"`{_name(f)}`")
-        raise unknown(s, f)
+    if known_calls.is_numpy(f) or is_static((tuple(args), dict(kwargs))):
+        found = known_calls.by_python(s, f, args, kwargs, _name(f))
+        if found is not _NO:
+            return found
+        if known_calls.is_numpy(f):
+            raise unknown(s, f)
     function = _hir(s, f)
     s.entry = s.entry or function.loc
     name = f.__name__ if "<" in f.__qualname__ else f.__qualname__
@@ -369,8 +359,10 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
         return operators.python(s, lambda: cls(*args, **kwargs), what)
     if cls.__module__ == "itertools" and cls.__name__ not in _ENDLESS:
         return itertools_calls.iterator(s, cls, args, kwargs)
+    if cls is Decimal and (running := [v for v in args if not is_static(v)]):
+        raise s.needs_static(running[0], "the value of a `Decimal`")
     if is_static((tuple(args), dict(kwargs))) and (
-        issubclass(cls, Enum) or cls.__module__ in ("builtins", "numpy", "operator")
+        issubclass(cls, Enum | Decimal) or cls.__module__ in ("builtins", "numpy", "operator")
     ):
         made = operators.python(s, lambda: cls(*args, **kwargs), what)
         return s.own(made) if isinstance(made, list | dict | set) else made
@@ -413,33 +405,13 @@ def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[s
     if isinstance(owner, type):  # `dict.fromkeys`; `datetime.now` gives another value each time.
         known = owner.__module__ in ("builtins", "numpy")
     else:
-        known = isinstance(owner, (*VIEWS, np.ndarray, np.generic, np.dtype)) or _pure(f)
+        known = isinstance(owner, (*VIEWS, np.ndarray, np.generic, np.dtype, Decimal))
     if known and is_static((tuple(args), dict(kwargs))):
         return known_calls.call(s, f, args, kwargs, f"`{_name(f)}`")
-    raise unknown(s, f)
-
-
-def _is_numpy(f: Any) -> bool:
-    return (getattr(f, "__module__", None) or "").split(".")[0] == "numpy"
-
-
-def _pure(f: Any) -> bool:
-    """Whether a call with known arguments may be made while compiling."""
-    if isinstance(f, np.ufunc):
-        return True
-    name = getattr(f, "__name__", "")
-    module = getattr(f, "__module__", None) or ""
-    if module == "builtins":
-        return name in _PURE_BUILTINS
-    if module.startswith("numpy.random") or (_is_numpy(f) and name in _IMPURE_NUMPY):
-        return False
-    return module.split(".")[0] in _PURE_MODULES and _owner(f) is None
-
-
-def _owner(f: Any) -> Any:
-    """The object that a method belongs to; a function of a module has none."""
-    owner = getattr(f, "__self__", None)
-    return None if isinstance(owner, types.ModuleType) else owner
+    found = _NO if known else known_calls.by_python(s, f, args, kwargs, _name(f))
+    if found is _NO:
+        raise unknown(s, f)
+    return found
 
 
 #: Modules of NumPy's whose functions are called by their names.
@@ -451,7 +423,7 @@ def _name(f: Any) -> str:
     module = getattr(f, "__module__", None) or ""
     if module.startswith("numpy.random"):
         return f"np.random.{name.split('.')[-1]}"
-    if isinstance(f, np.ufunc) or _is_numpy(f):
+    if isinstance(f, np.ufunc) or known_calls.is_numpy(f):
         return f"np.{name}" if module not in _NAMED else f"{module.replace('numpy', 'np')}.{name}"
     module = module.split(".")[0]
     return name if module in ("builtins", "", "__main__") else f"{module}.{name}"

@@ -28,7 +28,7 @@ def run_import(s: Specialiser, node: hir.Import, frame: Frame) -> None:
     s.at(node.loc)
     value: Any
     try:
-        value = importlib.import_module(node.module)
+        value = importlib.import_module(node.module, _package(node, frame))
         if node.attribute is not None:
             value = _of_module(s, value, node.attribute)
         elif node.top:
@@ -37,6 +37,14 @@ def run_import(s: Specialiser, node: hir.Import, frame: Frame) -> None:
         text = f"the import fails: {type(e).__name__}: {e}"
         raise s.error("DL113", text, "install the module, or import what there is") from e
     frame.vars[node.name] = value
+
+
+def _package(node: hir.Import, frame: Frame) -> str | None:
+    """The package that a relative import of a function's module starts from."""
+    package: str | None = frame.module.get("__package__") or None
+    if node.module.startswith(".") and package is None:
+        raise ImportError("attempted relative import with no known parent package")
+    return package
 
 
 def _of_module(s: Specialiser, module: Any, name: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from ..traced import ARRAY, SCALAR
@@ -146,3 +146,19 @@ def super_of(s: Specialiser, frame: Frame) -> Any:
         raise s.error("DL102", "super() can only be called in a method")
     cls = s.cell(cell, "__class__")
     return operators.python(s, lambda: super(cls, owner), "super()")
+
+
+def locals_of(s: Specialiser, frame: Frame) -> dict[str, Any]:
+    """`locals()`: a new dict of the names that a function has assigned, in Python's order.
+
+    Raises:
+        ProgramError: DL102, it is called in a function or a comprehension within another function.
+    """
+    activation = s.calls[-1]
+    code = activation.key
+    if activation.frame is not frame or not isinstance(code, CodeType) or code.co_freevars:
+        text = "`locals()` in a function or a comprehension within another function"
+        raise s.error("DL102", text, "make a dict of the names that are needed")
+    names = dict.fromkeys((*code.co_varnames, *code.co_cellvars))
+    found: dict[str, Any] = s.own({n: s.lookup(frame, n) for n in names if n in frame.vars})
+    return found

@@ -314,6 +314,9 @@ class Specialiser:
             self.at(node.loc)
             return special_methods.super_of(self, frame)
         function = self.eval(node.function, frame)
+        if function is locals and not (node.args or node.keywords):
+            self.at(node.loc)
+            return special_methods.locals_of(self, frame)
         first = node.args[0] if len(node.args) == 1 else None
         # Python takes a `*value` that stands alone apart when all arguments are computed.
         alone = self.eval(first.value, frame) if isinstance(first, hir.Starred) else _MISSING

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from delian.core.compiler import tree
 from delian.core.compiler.api import compile as compile_
 from delian.core.compiler.api import module, static_field
 from delian.core.compiler.frontend import trace
 from delian.core.compiler.traced import Static
+from support.frontend_programs import namespaces
 
 F = np.float32
 X = np.array([1.0, -2.0, 3.0], F)
@@ -357,3 +359,23 @@ def test_two_thousand_operations_trace_quickly_enough_to_count():
         return pieces
 
     assert len(trace(f, X).function.result_names) == 500
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in vars(namespaces) if n[0] in "ab" and n != "annotations"]
+)
+def test_a_function_looks_at_its_names_and_imports_from_its_package(name, agree):
+    agree(getattr(namespaces, name), np.array([1.0, -2.0, 3.0, 0.5]))
+
+
+def test_names_that_a_branch_may_not_have_assigned_are_not_asked_for(refusal):
+    def f(x):
+        if x[0] > 0:
+            y = x
+        return locals()["x"]
+
+    assert "on one path" in refusal(f, np.ones(3))
+
+
+def test_names_are_not_asked_for_within_a_comprehension(refusal):
+    assert "`locals()` in a function" in refusal(lambda x: [locals() for _ in range(2)], np.ones(3))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import decimal
+
 import delian as dl
 import numpy as np
 import pytest
 from delian.core.common.errors import ProgramError
+from scipy import signal, special
 from support.small_programs import is_as_in_python
 
 EQUALS: dict[str, tuple[str, ...]] = {
@@ -74,3 +77,29 @@ def test_floats_are_not_taken_as_known_for_a_structure() -> None:
     with pytest.raises(ProgramError) as caught:
         either(np.arange(3.0), 0.5)
     assert caught.value.code == "DL108"
+
+
+def rounded_half_up(x, width):
+    size = decimal.Decimal(width * 3).quantize(decimal.Decimal("1"), decimal.ROUND_HALF_UP)
+    return x * int(size)
+
+
+PURE = {
+    "a window of NumPy's": (lambda x, n: x * np.hamming(n), 5),
+    "a window of SciPy's": (lambda x, n: x * signal.get_window("hann", n), 5),
+    "a function of SciPy's that has no source": (lambda x, n: x[:n] * special.bernoulli(n)[:n], 4),
+    "a decimal number": (rounded_half_up, 0.5),
+    "integers from an iterator": (lambda x, n: x[:n] * np.fromiter(map(ord, "abc"), int, n), 3),
+}
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_pure_functions_take_their_numbers_as_known(name):
+    f, number = PURE[name]
+    x = np.arange(5.0)
+    np.testing.assert_array_equal(dl.compile(f, backend="reference")(x, number), f(x, number))
+
+
+def test_pure_functions_of_arrays_are_not_called():
+    with pytest.raises(ProgramError, match=r"does not know `np\.i0`"):
+        dl.compile(lambda x: np.i0(x), backend="reference")(np.ones(3))

@@ -106,6 +106,7 @@ SAME: list[Any] = [
     lambda z: (z[0], z[0, 1], z[:, ::-1], z[1:, None], z[..., 0], z[-1, -1]),
     lambda z, i: (z[i], z[i, i]),
     lambda z, k: z[k[0, :2]],
+    lambda z, c: (np.atleast_1d(z), np.atleast_2d(z[0]), np.atleast_3d(z), np.atleast_1d(c)),
     lambda z: (z.T, z.reshape(4, 3), z.ravel(), z.flatten(), z.transpose(1, 0), z.swapaxes(0, 1)),
     lambda z: (z.sum(), z.sum(0), z.sum(axis=1, keepdims=True), z.mean(), z.mean(0)),
     lambda z: (z.prod(), z.prod(1), np.prod(z, axis=0, keepdims=True), np.prod(z, keepdims=True)),

@@ -37,7 +37,15 @@ PARTS: dict[str, tuple[int | str, ...]] = {
     **dict.fromkeys(
         (
             *("reshape", "ravel", "transpose", "swapaxes", "moveaxis", "expand_dims", "squeeze"),
-            *("broadcast_to", "rollaxis", "matrix_transpose", "linalg.matrix_transpose"),
+            *(
+                "atleast_1d",
+                "atleast_2d",
+                "atleast_3d",
+                "broadcast_to",
+                "rollaxis",
+                "matrix_transpose",
+                "linalg.matrix_transpose",
+            ),
             *("concatenate", "stack", "vstack", "hstack", "dstack", "column_stack", "block"),
             *("split", "array_split", "hsplit", "vsplit", "dsplit", "unstack", "repeat", "tile"),
             *("resize", "flip", "flipud", "fliplr", "rot90", "roll", "take", "take_along_axis"),

@@ -6,17 +6,37 @@ called again. So it must change nothing (`operator.iadd(items, more)`, `x.cumsum
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import operators
-from ..values import describe
+from ..values import Tensor, describe, is_static
+from ..vocabulary import vocabulary_table
 from . import containers
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
+
+#: There is no answer of Python's.
+NO = object()
+#: Modules whose functions are pure: with known arguments they are simply called.
+_PURE_MODULES = frozenset(("math", "cmath", "operator", "_operator", "numpy"))
+_PURE_PACKAGES = frozenset(f"scipy.{n}" for n in ("fft", "linalg", "signal", "special"))
+_PURE_BUILTINS = frozenset(
+    ("ascii", "bin", "chr", "format", "hash", "hex", "issubclass", "oct", "ord")
+)
+#: NumPy's functions that read or change the world, apart from all of numpy.random.
+_IMPURE_NUMPY = frozenset(
+    (
+        *("load", "save", "savez", "savez_compressed", "loadtxt", "savetxt", "genfromtxt"),
+        *("fromfile", "memmap", "fromregex", "seterr", "seterrcall", "set_printoptions"),
+        *("setbufsize", "info", "show_config", "get_include", "test", "errstate", "printoptions"),
+        *("copyto", "place", "put", "putmask", "put_along_axis", "fill_diagonal"),
+    )
+)
 
 
 def call(
@@ -38,6 +58,51 @@ def call(
         hint = "change it by a statement, x[i] = v or x += v, or by a method of its own"
         raise s.error("DL111", text, hint)
     return result
+
+
+def by_python(
+    s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], name: str
+) -> Any:
+    """What a pure function gives for known arguments; NO where Python cannot be asked.
+
+    Raises:
+        ProgramError: DL107, single integers alone are not known.
+    """
+    if not is_pure(f):
+        return NO
+    if is_static((tuple(args), dict(kwargs))):
+        return call(s, f, args, kwargs, f"`{name}`")
+    rest = [v for v in (*args, *kwargs.values()) if not is_static(v)]
+    if all(type(v) is Tensor and v.shape == () and not v.dtype.is_float for v in rest):
+        hint = vocabulary_table.hint(f)
+        raise s.needs_static(rest[0], f"an argument of `{name}`", hint)
+    return NO
+
+
+def is_numpy(f: Any) -> bool:
+    """Whether a function is of NumPy's modules."""
+    return (getattr(f, "__module__", None) or "").split(".")[0] == "numpy"
+
+
+def is_pure(f: Any) -> bool:
+    """Whether a call with known arguments may be made while compiling."""
+    if isinstance(f, np.ufunc):
+        return True
+    name = getattr(f, "__name__", "")
+    module = getattr(f, "__module__", None) or ""
+    if module == "builtins":
+        return name in _PURE_BUILTINS
+    if ".".join(module.split(".")[:2]) in _PURE_PACKAGES:
+        return owner_of(f) is None
+    if module.startswith("numpy.random") or (is_numpy(f) and name in _IMPURE_NUMPY):
+        return False
+    return module.split(".")[0] in _PURE_MODULES and owner_of(f) is None
+
+
+def owner_of(f: Any) -> Any:
+    """The object that a method belongs to; a function of a module has none."""
+    owner = getattr(f, "__self__", None)
+    return None if isinstance(owner, types.ModuleType) else owner
 
 
 def _changeable(values: Sequence[Any]) -> Iterator[Any]:
@@ -67,4 +132,4 @@ def _put_back(value: Any, content: Any) -> bool:
     return True
 
 
-__all__ = ["call"]
+__all__ = ["NO", "by_python", "call", "is_numpy", "is_pure", "owner_of"]

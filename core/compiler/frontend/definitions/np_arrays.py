@@ -33,6 +33,14 @@ def atleast_3d(*arys: Tensor) -> Tensor:
     return wide[0] if len(wide) == 1 else tuple(wide)
 
 
+def fromiter(iter: Any, dtype: Any, count: int = -1) -> Tensor:
+    items = list(iter) if count < 0 else [v for _, v in zip(range(count), iter, strict=False)]
+    if len(items) < count:
+        text = f"iterator too short: Expected {count} but iterator had only {len(items)} items."
+        raise ValueError(text)
+    return np.array(items, dtype)
+
+
 def dstack(tup: Sequence[Tensor]) -> Tensor:
     return np.concatenate([np.atleast_3d(a) for a in tup[:]], axis=2)  # No iterator has a slice.
 

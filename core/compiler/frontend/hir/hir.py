@@ -386,7 +386,7 @@ class Import:
 
     loc: Loc
     module: str
-    """Dotted name of the module."""
+    """Dotted name of the module; a relative one starts with dots."""
     attribute: str | None
     """What is taken of the module; None for the module itself."""
     name: str

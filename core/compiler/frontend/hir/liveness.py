@@ -251,6 +251,8 @@ class _Annotator:
         self.pinned: _Live = frozenset(walk.captured)
         self.local: _Live = frozenset(walk.assigned | parameters)
         self.outside = frozenset(walk.reads | walk.captured) - self.local
+        if "locals" in self.outside:  # It reads them all.
+            self.pinned |= self.local
         self.in_place = walk.changed | walk.updated
 
     def reads(self, node: Any) -> _Live:

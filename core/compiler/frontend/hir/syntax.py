@@ -84,7 +84,6 @@ _REFUSED: dict[str, tuple[str, str]] = {
     "AsyncFunctionDef": ("async def", "a compiled program waits for nothing; use a plain `def`"),
     "Global": ("a write to a global", "return the value and assign it outside"),
     "Nonlocal": ("a write to an outer function's name", "return the value and assign it outside"),
-    "ImportFrom": ("a relative import inside a function", "import at the top of the module"),
     "ClassDef": ("a class inside a function", "define the class at the top of the module"),
     "Match": ("this pattern", "match on values, tuples, dicts or classes, or use `if`"),
     "TypeAlias": ("a type alias inside a function", "move it to the top of the module"),
@@ -388,10 +387,8 @@ class _Converter:
             for a in node.names
         )
 
-    def statement_ImportFrom(self, node: ast.ImportFrom) -> hir.Block | hir.Refused:
-        if node.level or node.module is None:
-            return self.refuse(node)
-        loc, module = self.loc(node), node.module
+    def statement_ImportFrom(self, node: ast.ImportFrom) -> hir.Block:
+        loc, module = self.loc(node), "." * node.level + (node.module or "")
         return tuple(hir.Import(loc, module, a.name, a.asname or a.name) for a in node.names)
 
     def statement_Delete(self, node: ast.Delete) -> hir.Block:

@@ -41,6 +41,7 @@ from ..numpy import (
     taking,
 )
 from ..ragged import ragged_rows as ragged_rows
+from ..ragged import ragged_searches
 from ..values import Method, Picked, Tensor, describe, is_static
 
 if TYPE_CHECKING:
@@ -378,6 +379,7 @@ METHODS: dict[str, Handler] = {
     "argmax": reductions.argmax,
     "argmin": reductions.argmin,
     "argsort": reductions.argsort,
+    "nonzero": ragged_searches.nonzero,
     "cumsum": reductions.cumsum,
     "cumprod": reductions.cumprod,
     "argpartition": Defined(np_orders.argpartition),
