@@ -34,6 +34,8 @@ COMPILE_SECONDS = 10
 LIMIT_SECONDS = 40
 #: What stops a program that the reference runs; native code runs it then.
 RUN_SECONDS = 10
+#: So far the slopes to either side may be apart, relative to the slope.
+KINK = 1e-3
 #: Relative and absolute tolerances by the size of a float: sums are added up in another order.
 TOLERANCES = {2: 2e-2, 4: 2e-4, 8: 1e-7}
 
@@ -259,11 +261,12 @@ def gradient_difference(program: programs.Program, known: frozenset[int]) -> str
 
     try:
         slopes = [float(end(s) - end(-s)) / (2 * s) for s in (1e-5, 1e-6)]
+        sides = [float(end(s) - end(0.0)) / s for s in (1e-6, -1e-6)]
     except Exception:
         return "none"
-    settled = np.isfinite(slopes).all() and abs(slopes[0] - slopes[1]) <= 1e-5 * max(
-        1, abs(slopes[1])
-    )
+    scale = max(1.0, abs(slopes[1]))
+    settled = np.isfinite(slopes).all() and abs(slopes[0] - slopes[1]) <= 1e-5 * scale
+    settled = settled and abs(sides[0] - sides[1]) <= KINK * scale  # A kink has no slope.
     if not settled or not isinstance(end(0.0), float):
         return "none"
     try:
