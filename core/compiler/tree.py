@@ -102,11 +102,13 @@ _UNSEEN = ("__getattr__", "__del__", "tree_build")
 def is_object(kind: type) -> bool:
     """Whether a class's objects are plain ones: a `__dict__`, whose items are their attributes.
 
-    A frozen dataclass is none: it has a `__setattr__` of its own.
+    A frozen dataclass is none: it has a `__setattr__` of its own. Nor is one with slots, though a
+    class derived from it has a `__dict__` too.
     """
     return (
         type(kind) in (type, ABCMeta)
         and kind.__dictoffset__ != 0
+        and not any(vars(base).get("__slots__") for base in kind.__mro__)
         and all(getattr(kind, name) == getattr(object, name) for name in _PLAIN)
         and not any(hasattr(kind, name) for name in _UNSEEN)
     )
