@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ....common.errors import Loc
 from ... import tree
 from ...ir import DType, TensorType, Value
-from ...traced import SCALAR
+from ...traced import BOOL, SCALAR
 from .. import complexes, operators, statements
 from ..containers import containers, list_stacks
 from ..hir import hir
@@ -527,7 +527,7 @@ def boolean(s: Specialiser, op: str, runs: Sequence[Run], loc: Loc) -> Any:
     plain = not any(o.regions for o in scope.ops) and raises.only_faults(s, scope.changed)
     if truths and plain and not scope.contents:
         raises.stop(s, test, scope, holds=op == "and")
-        if isinstance(rest, bool):
+        if isinstance(rest, bool) and kind_of(value) == BOOL:
             return rest if rest is (op == "or") else value
         both = arithmetic.elementwise(s, op, value, rest)
         return Tensor(both.value, kind=kind_of(value) | kind_of(rest))
