@@ -402,6 +402,12 @@ EQUALS: dict[str, tuple[str, ...]] = {
         "1 + 2j, 2.0",
         "1 + 2j, 0.0",
     ),
+    "a bool of the path": (
+        "t = a < 1\nreturn (a < 0.5 <= 0.5) is True, type(t and True) is bool, (t or True) is True",
+        "np.float64(-1.5)",
+    ),
+    "a bool times a large power": ("return np.ldexp([a, True], 2**31), np.ldexp(a, 3)", "True"),
+    "a large power of a bool": ("return np.ldexp([True, False], a)", "2**31"),
 }
 #: Refused, when it is compiled or where its numbers ask for it.
 REFUSALS: dict[str, tuple[str, ...]] = {
@@ -513,6 +519,26 @@ REFUSALS: dict[str, tuple[str, ...]] = {
         "np.array([0, 5])",
     ),
     "a bool of NumPy's without its fraction": ("return math.trunc(a)", "np.bool_(True)"),
+    "more places than a function has": ("return np.count_nonzero(a, 0, True)", "np.eye(2)"),
+    "a place of a keyword": ("return np.vstack(a, None)", "np.eye(2)"),
+    "a call without what it needs": ("return np.reshape(a)", "1.0"),
+    "one choice of two": ("return np.where(a, None)", "np.ones(2)"),
+    "lists without attributes": ("return np.unstack([a, a])", "np.ones(2)"),
+    "places that are no array": ("return np.take_along_axis(a, [0, 1])", "np.ones(2)"),
+    "the triangle of a stack": ("return np.tril_indices_from(a)", "np.ones((2, 2, 2))"),
+    "a negative width around a number": ("return np.pad(a, -2)", "np.int64(1)"),
+    "a broken width around a number": ("return np.pad(1, a)", "0.5"),
+    "no width around a number": ("return np.pad(a, np.zeros(0, int))", "1.0"),
+    "a keyword of another mode": ("return np.pad(a, 1, reflect_type='odd')", "np.ones(2)"),
+    "a number around an edge": ("return np.pad(a, 1, 'edge', constant_values=0)", "np.ones(2)"),
+    "blocks in a tuple": ("return np.block((a, a))", "np.ones(2)"),
+    "a negative axis of einsum": ("return np.einsum(a, (-1, 2))", "np.eye(2)"),
+    "slopes along an axis twice": ("return np.gradient(a, axis=(0, 0))", "np.eye(2)"),
+    "keys without an axis": ("return np.lexsort(a, axis=None)", "np.eye(2)"),
+    "keys of two lengths": ("return np.lexsort([a, a[:1]])", "np.ones(2)"),
+    "a sort without a name": ("return np.sort(a, 0, 0)", "np.ones(2)"),
+    "an order by two rules": ("return np.argsort(a, kind='heapsort', stable=True)", "np.ones(2)"),
+    "the average of no columns": ("return np.average(a, -1)", "np.ones((0, 3))"),
 }
 
 

@@ -156,6 +156,8 @@ def resize(a: Tensor, new_shape: Any) -> Tensor:
 
 
 def block(arrays: Any) -> Tensor:
+    if isinstance(arrays, tuple):
+        raise ProgramError("DL119", "np.block takes lists, not a tuple")
     depth, at = 0, arrays
     while isinstance(at, list):
         depth, at = depth + 1, at[0]

@@ -13,11 +13,19 @@ from .np_arrays import place
 
 
 def triu_indices_from(arr: Tensor, k: Any = 0) -> Any:
-    return np.triu_indices(np.shape(arr)[-2], k, np.shape(arr)[-1])
+    rows, columns = _matrix_shape(arr, "np.triu_indices_from")
+    return np.triu_indices(rows, k, columns)
 
 
 def tril_indices_from(arr: Tensor, k: Any = 0) -> Any:
-    return np.tril_indices(np.shape(arr)[-2], k, np.shape(arr)[-1])
+    rows, columns = _matrix_shape(arr, "np.tril_indices_from")
+    return np.tril_indices(rows, k, columns)
+
+
+def _matrix_shape(arr: Tensor, name: str) -> Any:
+    if np.ndim(arr) != 2:
+        raise ProgramError("DL115", f"{name} takes a matrix")
+    return np.shape(arr)
 
 
 def diag_indices_from(arr: Tensor) -> Any:

@@ -33,6 +33,8 @@ def _check_places(a: Tensor, kth: Any, axis: Any) -> None:
 
 def lexsort(keys: Sequence[Tensor], axis: int = -1) -> Tensor:
     """The last key counts most: a stable sort by each, from the first."""
+    if axis is None or any(np.shape(key) != np.shape(keys[0]) for key in keys):
+        raise ProgramError("DL115", "np.lexsort takes keys of one shape, and an axis")
     order = np.argsort(keys[0], axis=axis)
     for k in range(1, len(keys)):
         key = np.take_along_axis(np.asarray(keys[k]), order, axis=axis)

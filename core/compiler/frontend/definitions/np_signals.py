@@ -58,6 +58,8 @@ def gradient(f: Tensor, *varargs: Any, axis: Any = None, edge_order: int = 1) ->
         axes = tuple(range(f.ndim))
     else:
         axes = tuple(place(k, f.ndim) for k in (axis if isinstance(axis, tuple) else (axis,)))
+    if len(set(axes)) < len(axes):
+        raise ProgramError("DL115", "np.gradient: an axis stands there twice")
     single = len(varargs) == 1 and np.ndim(varargs[0]) == 0
     spacing = varargs * len(axes) if single else varargs
     if len(spacing) not in (0, len(axes)):

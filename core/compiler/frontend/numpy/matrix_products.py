@@ -205,9 +205,13 @@ def _from_lists(s: Specialiser, items: Sequence[Any]) -> tuple[str, tuple[Any, .
             text = f"np.einsum takes subscripts as text or as lists of axes, not {describe(axes)}"
             raise s.error("DL119", text)
         return "".join(
-            "..." if k is Ellipsis else chr(_FIRST_LETTER + static_int(s, k, "an axis"))
-            for k in axes
+            "..." if k is Ellipsis else letter(static_int(s, k, "an axis")) for k in axes
         )
+
+    def letter(axis: int) -> str:
+        if not 0 <= axis < _AXES_MAX:
+            raise s.error("DL119", f"np.einsum numbers axes from 0 to {_AXES_MAX - 1}, not {axis}")
+        return chr(_FIRST_LETTER + axis)
 
     count = len(items) // 2
     terms = [letters(items[2 * k + 1]) for k in range(count)]
@@ -218,6 +222,8 @@ def _from_lists(s: Specialiser, items: Sequence[Any]) -> tuple[str, tuple[Any, .
 
 
 _FIRST_LETTER = ord("A")
+#: NumPy's limit: as many as there are letters.
+_AXES_MAX = 52
 #: Letters for the axes that an ellipsis stands for: no keyboard has them.
 _FIRST_DOT = 0x1000
 

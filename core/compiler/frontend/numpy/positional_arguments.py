@@ -17,14 +17,20 @@ _Parameters = Mapping[str, inspect.Parameter]
 
 
 @lru_cache(maxsize=1024)
-def numpys(function: Any) -> _Parameters | None:
-    """The parameters of a NumPy function, in order; None where it does not say."""
+def _signature(function: Any) -> inspect.Signature | None:
+    """Of a NumPy function; None where it does not say, and of a ufunc."""
     if isinstance(function, np.ufunc):
         return None
     try:
-        return inspect.signature(function).parameters
+        return inspect.signature(function)
     except (TypeError, ValueError):
         return None
+
+
+def numpys(function: Any) -> _Parameters | None:
+    """The parameters of a NumPy function, in order; None where it does not say."""
+    found = _signature(function)
+    return None if found is None else found.parameters
 
 
 @lru_cache(maxsize=1024)
@@ -68,12 +74,27 @@ def placed(
     return args, kwargs
 
 
-def unknown(function: Any, kwargs: Mapping[str, Any]) -> str | None:
-    """A name that a function of NumPy has no parameter of."""
-    theirs = numpys(function) if _is_numpys(function) else None
-    if not theirs or any(p.kind is p.VAR_KEYWORD for p in theirs.values()):
+#: Functions that read attributes of an array, which a list does not have.
+_OF_ARRAYS_ALONE = (
+    *(np.diag_indices_from, np.tril_indices_from, np.triu_indices_from, np.take_along_axis),
+    *((np.unstack,) if hasattr(np, "unstack") else ()),
+)
+
+
+def misfit(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """Why a function of NumPy does not take these arguments, whatever they are of."""
+    if function is np.where and len(args) == 2:
+        return "NumPy takes both of x and y, or neither"
+    theirs = _signature(function) if _is_numpys(function) else None
+    if theirs is None:
         return None
-    return next((name for name in kwargs if name not in theirs), None)
+    try:
+        theirs.bind(*args, **kwargs)
+    except TypeError as e:
+        return f"{e}; NumPy has {function.__name__}{theirs}"
+    if function in _OF_ARRAYS_ALONE and any(isinstance(a, list | tuple) for a in args):
+        return "NumPy takes an array here, not a list"
+    return None
 
 
 def _is_numpys(function: Any) -> bool:

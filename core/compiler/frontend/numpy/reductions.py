@@ -172,6 +172,8 @@ def average(
 ) -> Any:
     if weights is None:
         result = mean(s, a, axis, None, keepdims)
+        if not result.type.size:
+            raise s.error("DL115", "np.average: NumPy divides by a number of no results, zero")
         count = count_along(tensor(s, a), axes_of(s, tensor(s, a), axis))
         return (
             (result, Tensor(s.scope.number(count, result.dtype, result.shape)))
@@ -269,16 +271,27 @@ def argmin(s: Specialiser, a: Any, axis: Any = None, *, keepdims: Any = False) -
     return _place(s, "argmin", a, axis, keepdims)
 
 
+def _check_sort(s: Specialiser, kind: Any, stable: Any) -> None:
+    """NumPy says which sorts there are."""
+    if kind is not None:
+        if not isinstance(kind, str):
+            raise s.error("DL119", f"a sort is named by a string, not {describe(kind)}")
+        given = {"kind": kind} if stable is None else {"kind": kind, "stable": stable}
+        operators.python(s, lambda: np.empty(0).sort(**given), "`np.sort`")
+
+
 def argsort(
     s: Specialiser, a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None
 ) -> Tensor:
     """Always stable, whatever `kind` asks for."""
+    _check_sort(s, kind, stable)
     x = tensor(s, a) if axis is not None else ravel(s, a)
     k = axis_of(s, x, 0 if axis is None else axis)
     return Tensor(s.emit("argsort", x.value, axis=k))
 
 
 def sort(s: Specialiser, a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Tensor:
+    _check_sort(s, kind, stable)
     x = tensor(s, a) if axis is not None else ravel(s, a)
     k = axis_of(s, x, 0 if axis is None else axis)
     order = s.emit("argsort", x.value, axis=k)

@@ -67,6 +67,8 @@ def take_along_axis(s: Specialiser, arr: Any, indices: Any, axis: Any = -1) -> T
 
 #: np.pad's modes that repeat elements of the array.
 _REPEATING = ("edge", "reflect", "symmetric", "wrap")
+#: The modes that a keyword is for.
+_MODES_OF = {"constant_values": ("constant",), "reflect_type": ("reflect", "symmetric")}
 
 
 def pad(
@@ -75,31 +77,37 @@ def pad(
     pad_width: Any,
     mode: Any = "constant",
     *,
-    constant_values: Any = 0,
-    reflect_type: Any = "even",
+    constant_values: Any = None,
+    reflect_type: Any = None,
 ) -> Tensor:
     x = tensor(s, array)
     rank = len(x.shape)
     if is_static(pad_width) and np.asarray(pad_width).dtype.kind != "i":
         raise s.error("DL119", f"np.pad: {describe(pad_width)} is no whole number")
+    given = np.asarray(pad_width)
+    widths = [static_int(s, w, "a pad width") for w in given.ravel().tolist()]
+    if min(widths, default=-1) < 0:  # Of an array without axes too.
+        raise s.error("DL115", "a pad width cannot be negative", "slice instead")
     try:
-        widths = np.broadcast_to(np.asarray(pad_width), (rank, 2)).tolist()
+        ends = np.broadcast_to(np.reshape(widths, given.shape), (rank, 2))
     except ValueError:
         raise s.error(
             "DL115", f"pad_width {describe(pad_width)} does not fit {describe(x)}"
         ) from None
-    low, high = (tuple(static_int(s, w[k], "a pad width") for w in widths) for k in (0, 1))
-    if min((*low, *high), default=0) < 0:
-        raise s.error("DL115", "a pad width cannot be negative", "slice instead")
-    if mode in _REPEATING and reflect_type == "even":
-        for k, ends in enumerate(zip(low, high, strict=True)):
-            if any(ends):  # NumPy says which element stands where.
-                x = take(s, x, _padded_places(s, x.shape[k], ends, mode), k)
+    low, high = map(tuple, ends.T.tolist())
+    given_for = {"constant_values": constant_values, "reflect_type": reflect_type}
+    for name, value in given_for.items():
+        if value is not None and mode not in _MODES_OF[name]:
+            raise s.error("DL105", f"np.pad has no `{name}` in the mode {describe(mode)}")
+    if mode in _REPEATING and reflect_type in (None, "even"):
+        for k, sides in enumerate(zip(low, high, strict=True)):
+            if any(sides):  # NumPy says which element stands where.
+                x = take(s, x, _padded_places(s, x.shape[k], sides, mode), k)
         return x
     if mode not in ("constant", "empty"):
         known = ", ".join(("constant", "empty", *_REPEATING))
         raise s.error("DL119", f"np.pad knows the modes {known}, not {describe(mode)}")
-    return _pad_numbers(s, x, low, high, constant_values)
+    return _pad_numbers(s, x, low, high, 0 if constant_values is None else constant_values)
 
 
 def _padded_places(s: Specialiser, size: int, ends: tuple[int, int], mode: str) -> Any:

@@ -71,10 +71,10 @@ class Row:
         args = list_stacks.as_lists(s, f, args)
         if s.ragged and ragged_rows.takes(args, kwargs):
             return ragged_rows.call(s, self, f, args, kwargs)
+        if misfit := positional_arguments.misfit(f, args, kwargs):
+            raise s.error("DL105", f"`{self.name}`: {misfit}")
         if self.gives is not None:
             args, kwargs = positional_arguments.placed(f, self.handler, args, kwargs)
-        if kwargs and (unknown := positional_arguments.unknown(f, kwargs)):
-            raise s.error("DL105", f"`{self.name}` has no parameter `{unknown}` in NumPy")
         if kwargs and kwargs.get("out") is not None and self.name.startswith("np."):
             exact = not isinstance(f, np.ufunc)
             if not exact and len(args) > f.nin:
@@ -172,12 +172,15 @@ def _in_loop_type(s: Specialiser, row: Row, args: Sequence[Any]) -> Sequence[Any
     if several and len({_loop(s, row, c)[row.function.nin :] for c in product(*classes)}) > 1:
         raise arithmetic.depends(s, several[0])
     out, has_bool = [], any(kind is DType.BOOL for kind, _ in kinds)
-    for value, (kind, _), to in zip(values, kinds, loop, strict=False):
+    for value, (kind, weak), to in zip(values, kinds, loop, strict=False):
         of_bool = has_bool and kind.is_int and to.kind == "f"
         if of_bool or (kind in _OF_OTHER_LOOPS and to != kind.numpy):
             value = tensor_of(s, value, to)
-        elif (DType.BOOL, False) in kinds:  # NumPy compares no int beyond i64 with bools.
-            arithmetic.check_range(s, value, arithmetic.numpy_dtype(s, to))
+        elif has_bool:
+            if (DType.BOOL, False) in kinds:  # NumPy compares no int beyond i64 with bools.
+                arithmetic.check_range(s, value, arithmetic.numpy_dtype(s, to))
+            if weak and kind.is_int and to.kind == "i":  # With bools it is of NumPy's own type.
+                value = tensor_of(s, value, to)
         out.append(value)
     return out
 
