@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from oracle import swarm
 from oracle.campaign import ENDLESS, Tally, run, tally
 from oracle.judge import DIFFERS, EQUAL
 from oracle.planted import PLANTED, PROGRAMS_MAX, found_after, plant
@@ -54,6 +55,25 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_program_follows_from_its_number() -> None:
     assert program(7).text == program(7).text != program(8).text
+
+
+def test_programs_of_a_swarm_share_a_part_of_the_grammar() -> None:
+    before = [program(k).text for k in range(8)]
+    used = [set(swarm.program(k).used) for k in range(40)]
+    assert swarm.program(7) == swarm.program(7)
+    assert any(swarm.program(k).text != before[k] for k in range(8))
+    assert [program(k).text for k in range(8)] == before, "the whole grammar is there again"
+    names = {c.name for rows in TABLE.values() for c in rows}
+    for first in range(0, 40, 4):  # a program of the whole grammar has as many in the mean
+        assert len(set.union(*used[first : first + 4]) & names) < len(names) // 2
+
+
+def test_a_run_of_swarms_goes_on_as_one(tmp_path: Path) -> None:
+    file = tmp_path / "oracle.json"
+    run(range(0, 4), resume=file, in_swarms=True)
+    assert run(range(0, 8), resume=file, in_swarms=True).programs == 8
+    with pytest.raises(SystemExit, match="--swarm"):
+        run(range(0, 8), resume=file)
 
 
 def test_a_run_goes_on_from_its_file(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from . import swarm
 from .campaign import ENDLESS, Tally, run
 from .judge import DIFFERS, EQUAL, REFUSED, STATED, judge
 from .program import program
@@ -20,6 +21,9 @@ def main() -> int:
     parser.add_argument("--shrink", type=int, help="print the smallest program that differs as it")
     parser.add_argument("--backend", default="reference", help="with --show and --shrink")
     parser.add_argument("--native", type=int, default=0, metavar="K", help="each K-th natively too")
+    parser.add_argument(
+        "--swarm", action="store_true", help="each four programs of a random part of the grammar"
+    )
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--resume", type=Path, help="a file that holds what has been done")
     parser.add_argument("--out", type=Path, help="a folder for the programs that differ")
@@ -27,7 +31,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.show is not None or given.shrink is not None:
         number = given.show if given.show is not None else given.shrink
-        text = program(number).text
+        text = (swarm.program if given.swarm else program)(number).text
         text = text if given.show is not None else shrunk(text, given.backend)
         print(as_file(text, given.backend))
         found = judge(text, given.backend)
@@ -39,7 +43,9 @@ def main() -> int:
         if not given.json:
             print(_line(total, number), flush=True)
 
-    total = run(range(first, end), given.processes, given.native, given.resume, progress)
+    total = run(
+        range(first, end), given.processes, given.native, given.resume, progress, given.swarm
+    )
     if given.out is not None:
         given.out.mkdir(parents=True, exist_ok=True)
         for failure in total.failures:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from . import swarm
 from .endless import SECONDS_MAX, Endless, limited, unlimited
 from .judge import DIFFERS, EQUAL, REFUSED, Verdict, judge
-from .program import program
+from .program import Program, program
 from .shrink import shrunk
 
 #: Programs of one piece of work, and pieces of one process.
@@ -84,14 +85,21 @@ class Tally:
         return made
 
 
-def tally(first: int, count: int, native_every: int = 0, small: bool = True) -> Tally:
-    """Runs programs by their numbers. native_every: so often by the native back end too."""
+def tally(
+    first: int, count: int, native_every: int = 0, small: bool = True, in_swarms: bool = False
+) -> Tally:
+    """Runs programs by their numbers.
+
+    native_every: so often by the native back end too; in_swarms: they are those of `swarm`.
+    """
+    write = swarm.program if in_swarms else program
     out, began = Tally(), time.process_time()
     for number in range(first, first + count):
         out.programs += 1
         try:
             with limited(SECONDS_MAX):
-                _one(out, number, bool(native_every and number % native_every == 0), small)
+                native = bool(native_every and number % native_every == 0)
+                _one(out, number, write, native, small)
         except Endless:
             out.marks[ENDLESS] += 1
             out.endless.append(number)
@@ -99,8 +107,10 @@ def tally(first: int, count: int, native_every: int = 0, small: bool = True) -> 
     return out
 
 
-def _one(out: Tally, number: int, native: bool, small: bool) -> None:
-    made = program(number)
+def _one(
+    out: Tally, number: int, write: Callable[[int], Program], native: bool, small: bool
+) -> None:
+    made = write(number)
     found = judge(made.text)
     backend = "reference"
     if native and found.mark == EQUAL:
@@ -130,7 +140,7 @@ def grammar() -> str:
     files = sorted([*here.glob("*.py"), *here.glob("*.txt")])
     outside = (
         *("campaign.py", "__main__.py", "shrink.py", "planted.py", "judge.py", "causes.py"),
-        *("endless.py", "orders.py"),
+        *("endless.py", "orders.py", "swarm.py"),
     )
     text = b"".join(
         f.read_bytes() for f in files if f.name not in outside and "test_" not in f.name
@@ -144,17 +154,18 @@ def run(
     native_every: int = 0,
     resume: Path | None = None,
     progress: Callable[[Tally, int], None] = lambda tally, number: None,
+    in_swarms: bool = False,
 ) -> Tally:
     """Runs the programs of these numbers; with a file, those that it does not count yet."""
-    total, done = (Tally(), seeds.start) if resume is None else _loaded(resume, seeds)
+    total, done = (Tally(), seeds.start) if resume is None else _loaded(resume, seeds, in_swarms)
     starts = range(done, seeds.stop, CHUNK)
-    work = [(k, min(CHUNK, seeds.stop - k), native_every) for k in starts]
+    work = [(k, min(CHUNK, seeds.stop - k), native_every, True, in_swarms) for k in starts]
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes, _prepare, maxtasksperchild=_CHUNKS) as pool:
-        for (first, count, _), part in zip(work, pool.imap(_work, work), strict=True):
+        for (first, count, *_), part in zip(work, pool.imap(_work, work), strict=True):
             total.add(part)
             if resume is not None:
-                _store(resume, seeds, first + count, total)
+                _store(resume, seeds, in_swarms, first + count, total)
             progress(total, first + count)
     return total
 
@@ -167,21 +178,24 @@ def _prepare() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
-def _work(given: tuple[int, int, int]) -> Tally:
+def _work(given: tuple[int, int, int, bool, bool]) -> Tally:
     return tally(*given)
 
 
-def _loaded(file: Path, seeds: range) -> tuple[Tally, int]:
+def _loaded(file: Path, seeds: range, in_swarms: bool) -> tuple[Tally, int]:
     if not file.exists():
         return Tally(), seeds.start
     facts = json.loads(file.read_text())
     if facts["first"] != seeds.start:
         raise SystemExit(f"{file} is of programs from {facts['first']} on, not {seeds.start}")
+    if facts.get("in_swarms", False) != in_swarms:
+        raise SystemExit(f"{file} is of a run {'without' if in_swarms else 'with'} --swarm")
     return Tally.of(facts), facts["next"]
 
 
-def _store(file: Path, seeds: range, after: int, total: Tally) -> None:
-    facts = {"first": seeds.start, "next": after, "grammar": grammar(), **total.facts()}
+def _store(file: Path, seeds: range, in_swarms: bool, after: int, total: Tally) -> None:
+    done = {"first": seeds.start, "next": after, "in_swarms": in_swarms, "grammar": grammar()}
+    facts = {**done, **total.facts()}
     made = file.with_name(file.name + ".new")
     made.write_text(json.dumps(facts, indent=1))
     made.replace(file)
