@@ -514,6 +514,13 @@ def static_int(s: Specialiser, value: Any, what: str) -> int:
     raise s.error("DL119", f"{what} must be a whole number, not {describe(value)}")
 
 
+def no_list(s: Specialiser, axis: Any) -> Any:
+    """The axis or axes, as reductions of NumPy take them: a number or a tuple."""
+    if isinstance(axis, list) or (isinstance(axis, np.ndarray) and axis.ndim):
+        raise s.error("DL119", f"axes are a number or a tuple, not {describe(axis)}", "tuple(axes)")
+    return axis
+
+
 def static_ints(s: Specialiser, value: Any, what: str) -> tuple[int, ...]:
     """A whole number or a sequence of them, as a tuple."""
     if isinstance(value, tuple | list):

@@ -538,6 +538,18 @@ REFUSALS: dict[str, tuple[str, ...]] = {
     "keys of two lengths": ("return np.lexsort([a, a[:1]])", "np.ones(2)"),
     "a sort without a name": ("return np.sort(a, 0, 0)", "np.ones(2)"),
     "an order by two rules": ("return np.argsort(a, kind='heapsort', stable=True)", "np.ones(2)"),
+    "an array without a shape": ("return a.reshape()", "np.int8(6)"),
+    "axes in a list": ("return a.sum([0, 1])", "np.eye(2)"),
+    "axes of a mean in an array": ("return np.mean(a, np.array([0]))", "np.eye(2)"),
+    "axes to squeeze in a list": ("return np.squeeze(a, [0])", "np.ones((1, 2))"),
+    "a choice with more axes": ("return np.sum(a, where=b)", "np.int8(6), np.ones(1, bool)"),
+    "a partition without a name": ("return a.argpartition(0, 0, 0)", "np.ones(2)"),
+    "a Hermitian matrix with two rows of three": (
+        "return np.linalg.matrix_rank(a, 0, True)",
+        "np.ones((2, 3))",
+    ),
+    "the inverse of no axes": ("return np.linalg.tensorinv(a, 0)", "np.eye(2)"),
+    "the inverse of a number": ("return np.linalg.tensorinv(a)", "1.0"),
     "the average of no columns": ("return np.average(a, -1)", "np.ones((0, 3))"),
 }
 

@@ -191,8 +191,14 @@ def tensorsolve(a: Tensor, b: Tensor, axes: Any = None) -> Tensor:
 
 def tensorinv(a: Tensor, ind: int = 2) -> Tensor:
     a = np.asarray(a)
+    if ind <= 0 or a.ndim == 0:
+        raise ProgramError("DL115", "np.linalg.tensorinv takes an array, and a positive number")
     front, back = a.shape[:ind], a.shape[ind:]
-    size = 1
+    size = rest = 1
     for n in front:
         size *= n
+    for n in back:
+        rest *= n
+    if size != rest:
+        raise ProgramError("DL115", "np.linalg.tensorinv: the axes are those of no square matrix")
     return np.linalg.inv(a.reshape((size, size))).reshape((*back, *front))

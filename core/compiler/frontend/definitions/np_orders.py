@@ -11,18 +11,20 @@ from ....common.errors import ProgramError
 from ...ir import Tensor
 
 
-def partition(a: Tensor, kth: Any, axis: Any = -1, kind: Any = None) -> Tensor:
+def partition(a: Tensor, kth: Any, axis: Any = -1, kind: Any = "introselect") -> Tensor:
     """Sorted throughout, which every partition may be."""
-    _check_places(a, kth, axis)
+    _check_places(a, kth, axis, kind)
     return np.sort(a, axis)
 
 
-def argpartition(a: Tensor, kth: Any, axis: Any = -1, kind: Any = None) -> Tensor:
-    _check_places(a, kth, axis)
+def argpartition(a: Tensor, kth: Any, axis: Any = -1, kind: Any = "introselect") -> Tensor:
+    _check_places(a, kth, axis, kind)
     return np.argsort(a, axis)
 
 
-def _check_places(a: Tensor, kth: Any, axis: Any) -> None:
+def _check_places(a: Tensor, kth: Any, axis: Any, kind: Any) -> None:
+    if kind != "introselect":
+        raise ProgramError("DL119", "np.partition knows the kind 'introselect' alone")
     size = np.size(a) if axis is None else np.shape(a)[axis]
     for k in kth if isinstance(kth, tuple | list) else (kth,):
         if isinstance(k, bool | np.bool_) or not isinstance(k, int | np.integer):

@@ -283,6 +283,8 @@ def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, rtol: An
     A = _matrix(A, "matrix_rank")
     if any(np.ndim(v) for v in (tol, rtol) if v is not None):
         raise ProgramError("DL119", "np.linalg.matrix_rank takes one tolerance for all matrices")
+    if hermitian and A.shape[-1] != A.shape[-2]:
+        raise ProgramError("DL115", "np.linalg.matrix_rank: a Hermitian matrix is square")
     s = svdvals(A)
     if tol is None:
         share = max(A.shape[-2:]) * np.finfo(A.dtype).eps if rtol is None else rtol

@@ -39,11 +39,19 @@ def _accumulated(s: Specialiser, a: Any, dtype: Any, where: Any, identity: int) 
     return _where(s, Tensor(arithmetic.convert(s, x.value, kind)), where, identity).value
 
 
+def reduced_axes(s: Specialiser, x: Any, axis: Any) -> tuple[int, ...]:
+    """Sorted axes of a reduction."""
+    return axes_of(s, x, operators.no_list(s, axis))
+
+
 def _where(s: Specialiser, x: Tensor, where: Any, identity: Any) -> Tensor:
     """The identity of a reduction in the place of what it leaves out."""
     if where is True:
         return x
-    kept = arithmetic.select(s, tensor(s, where, DType.BOOL), x, identity)
+    mask = tensor(s, where, DType.BOOL)
+    if len(mask.shape) > len(x.shape):
+        raise s.error("DL115", f"`where` has more axes than {describe(x)}")
+    kept = arithmetic.select(s, mask, x, identity)
     return tensor(s, kept, x.dtype)
 
 
@@ -73,7 +81,7 @@ def sum_(
     x = _accumulated(s, a, dtype, where, 0)
     if x.dtype is DType.BOOL:
         return any_(s, Tensor(x), axis, keepdims)
-    total = Tensor(reduced(s, "reduce_sum", x, axes_of(s, Tensor(x), axis), keepdims))
+    total = Tensor(reduced(s, "reduce_sum", x, reduced_axes(s, Tensor(x), axis), keepdims))
     return _begun(s, arithmetic.add, total, initial)
 
 
@@ -89,13 +97,13 @@ def prod(
     x = _accumulated(s, a, dtype, where, 1)
     if x.dtype is DType.BOOL:
         return all_(s, Tensor(x), axis, keepdims)
-    product = Tensor(reduced(s, "reduce_prod", x, axes_of(s, Tensor(x), axis), keepdims))
+    product = Tensor(reduced(s, "reduce_prod", x, reduced_axes(s, Tensor(x), axis), keepdims))
     return _begun(s, arithmetic.multiply, product, initial)
 
 
 def _extreme(s: Specialiser, name: str, a: Any, axis: Any, keepdims: Any, initial: Any) -> Tensor:
     x = tensor(s, a)
-    axes = axes_of(s, x, axis)
+    axes = reduced_axes(s, x, axis)
     if any(x.shape[k] == 0 for k in axes):
         raise s.error("DL115", f"{describe(x)} has no largest or smallest element: it is empty")
     found = Tensor(reduced(s, name, x.value, axes, keepdims))
@@ -120,14 +128,14 @@ def any_(
     s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False, where: Any = True
 ) -> Tensor:
     x = _where(s, tensor(s, a, DType.BOOL), where, False)
-    return Tensor(reduced(s, "reduce_max", x.value, axes_of(s, x, axis), keepdims))
+    return Tensor(reduced(s, "reduce_max", x.value, reduced_axes(s, x, axis), keepdims))
 
 
 def all_(
     s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False, where: Any = True
 ) -> Tensor:
     x = _where(s, tensor(s, a, DType.BOOL), where, True)
-    return Tensor(reduced(s, "reduce_min", x.value, axes_of(s, x, axis), keepdims))
+    return Tensor(reduced(s, "reduce_min", x.value, reduced_axes(s, x, axis), keepdims))
 
 
 def count_nonzero(s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False) -> Tensor:
@@ -153,7 +161,7 @@ def mean(
     s: Specialiser, a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False
 ) -> Tensor:
     x = _floating(s, a, dtype)
-    axes = axes_of(s, x, axis)
+    axes = reduced_axes(s, x, axis)
     wide = dtype is None and x.dtype is DType.F16  # NumPy sums these in f32: no sum overflows.
     value = arithmetic.convert(s, x.value, DType.F32) if wide else x.value
     total = Tensor(reduced(s, "reduce_sum", value, axes, keepdims))
@@ -170,11 +178,12 @@ def average(
     *,
     keepdims: Any = False,
 ) -> Any:
+    axis = tuple(axis) if isinstance(axis, list) else axis
     if weights is None:
         result = mean(s, a, axis, None, keepdims)
         if not result.type.size:
             raise s.error("DL115", "np.average: NumPy divides by a number of no results, zero")
-        count = count_along(tensor(s, a), axes_of(s, tensor(s, a), axis))
+        count = count_along(tensor(s, a), reduced_axes(s, tensor(s, a), axis))
         return (
             (result, Tensor(s.scope.number(count, result.dtype, result.shape)))
             if returned
@@ -216,7 +225,7 @@ def var(
     if not kind.is_float:
         text = f"np.var and np.std in {kind.value} round at each step"
         raise s.error("DL116", text, "convert the result: np.var(x).astype(dtype)")
-    axes = axes_of(s, x, axis)
+    axes = reduced_axes(s, x, axis)
     # NumPy takes the mean in `dtype`, and what it takes it from as it is.
     centred = arithmetic.subtract(s, x, mean(s, x, axis, kind.numpy, True))
     squares = tensor(s, arithmetic.multiply(s, centred, centred), kind)
@@ -242,7 +251,7 @@ def std(
     squares = var(s, a, axis, dtype, ddof, keepdims)
     x = tensor(s, a)
     if (
-        count_along(x, axes_of(s, x, axis)) == 1
+        count_along(x, reduced_axes(s, x, axis)) == 1
     ):  # 0, or NaN: its own root, with a slope that is not NaN.
         return squares
     return Tensor(s.emit("sqrt", squares.value))

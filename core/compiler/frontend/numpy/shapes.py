@@ -315,6 +315,8 @@ def _nested(s: Specialiser, value: Any, kind: DType | None, item: bool = False) 
 
 def reshape(s: Specialiser, a: Any, *shape: Any, order: str = "C") -> Tensor:
     """`x.reshape(2, 3)`, `x.reshape((2, 3))` and `np.reshape(x, (2, 3))`; one size may be -1."""
+    if not shape:
+        raise s.error("DL105", "reshape is called without a shape", "of no axes: x.reshape(())")
     x = tensor(s, a)
     sizes = list(static_ints(s, shape[0] if len(shape) == 1 else shape, "a shape"))
     if order == "F":
@@ -409,7 +411,7 @@ def squeeze(s: Specialiser, a: Any, axis: Any = None) -> Tensor:
     if axis is None:
         axes: tuple[int, ...] = tuple(k for k, n in enumerate(x.shape) if n == 1)
     else:
-        axes = axes_of(s, x, axis)
+        axes = axes_of(s, x, operators.no_list(s, axis))
         if wide := [k for k in axes if x.shape[k] != 1]:
             raise s.error(
                 "DL115", f"axis {wide[0]} of {describe(x)} cannot be squeezed: it is not 1"
