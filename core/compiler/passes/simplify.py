@@ -1,7 +1,8 @@
 """Simplification: the block that computes the same with fewer operations.
 
 Rounds of one forward rewriting pass (`rewrite`, with the rules of `arithmetic`, `layout` and
-`regions`) and one backward pass that drops what is not needed (`dce`), until nothing changes. A
+`regions`) and one backward pass that drops what is not needed (`dce`), until nothing changes. Then
+products are computed in part where only a part is read (`dead_elements`), and the rounds go on. A
 region that came through a round unchanged is not looked at again: it is closed, so nothing around
 it can give it more to do.
 
@@ -16,9 +17,9 @@ it can give it more to do.
 
 What it computes is kept exactly for integers, and for floating point up to the sign of a zero, to
 how a sum of equal numbers rounds (it becomes a product), to a sum over several axes being done in
-one step, and to where the rows of a sparse gradient are scaled and added up: what is put into zeros
-is scaled before it is put, and then put into what it is to be added to. (Rows that nothing is put
-into stay as they are even where the scale is infinite.)
+one step, to how a product of fewer rows rounds, and to where the rows of a sparse gradient are
+scaled and added up: what is put into zeros is scaled before it is put, and then put into what it is
+to be added to. (Rows that nothing is put into stay as they are even where the scale is infinite.)
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from __future__ import annotations
 from ..ir import Block
 from . import arithmetic_rules, layout_rules, region_rules
 from .dce import dce
+from .dead_elements import drop_dead_elements
 from .rewrite import Rewriter, Shared
 
 _RULES = {**arithmetic_rules.RULES, **layout_rules.RULES}
@@ -51,6 +53,8 @@ def simplify(block: Block) -> Block:
     for _ in range(ROUNDS_MAX):
         after = dce(Rewriter(_RULES, _MULTI_RULES, shared).block(block))
         if after is block:
-            break
+            after = dce(drop_dead_elements(block))
+            if after is block:
+                break
         block = after
     return block
