@@ -18,6 +18,11 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+#: The project's code, and files of others that pages speak of.
+SOURCES = [
+    path.relative_to(ROOT).as_posix() for end in ("py", "h", "c") for path in ROOT.rglob(f"*.{end}")
+]
+THEIRS = {"net.py", "net.h", "math.h", "server_app.py"}
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -74,6 +79,8 @@ def test_files_that_are_named_are_there(page):
     for name in re.findall(rf"`((?:{folders})/[\w/.,{{}}]+)`", page.read_text()):
         for one in spelt_out(name):
             assert (ROOT / one).exists(), name
+    for name in re.findall(r"`([\w/]+\.(?:py|h|c))`", page.read_text()):
+        assert name in THEIRS or any(f"/{path}".endswith(f"/{name}") for path in SOURCES), name
 
 
 def test_every_name_of_the_face_that_pages_and_hints_give_is_there():
