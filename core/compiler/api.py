@@ -165,10 +165,23 @@ class Compiled(Generic[P, R_co]):
         """The program for these arguments, or for arguments of these types."""
         return self._trace(args)
 
-    def _trace(self, args: Sequence[Any], changes: bool = False, raises: bool = False) -> Traced:
+    def _trace(
+        self,
+        args: Sequence[Any],
+        changes: bool = False,
+        raises: bool = False,
+        looping: bool | None = None,
+    ) -> Traced:
         from .frontend import trace
 
-        traced = trace(self.__wrapped__, *args, changes=changes, raises=raises, checks=self.checks)
+        traced = trace(
+            self.__wrapped__,
+            *args,
+            changes=changes,
+            raises=raises,
+            checks=self.checks,
+            looping=looping,
+        )
         f = traced.function
         donated = _donated(traced, self.donate)
         function = Function(f.name, f.body, f.param_names, f.result_names, donated)
@@ -218,20 +231,29 @@ class Compiled(Generic[P, R_co]):
 
     def _program(self, types: Any, leaves: Sequence[Any], structure: Any) -> Traced:
         """The program; where it needs Python's numbers to be known, for these numbers."""
+        from .frontend import LoopWanted
+
         known = self._known.get(types)
-        refused: ProgramError | None = None
-        for some, codes in _knowable(leaves) if known is None else [(known.leaves, ())]:
-            if refused is not None and refused.code not in codes:
-                continue
-            given = [Static(v) if j in some else v for j, v in enumerate(leaves)]
-            try:
-                traced = self._trace(unflatten(structure, given), self._changes, True)
-            except ProgramError as e:
-                refused = e if refused is None or refused.code == "DL107" else refused
-                continue
-            if known is None and some:
-                self._known[types] = _Known(some)
-            return traced
+        attempts = _knowable(leaves) if known is None else [(known.leaves, ())]
+        wanted = False
+        for looping in (False, True):
+            refused: ProgramError | None = None
+            for some, codes in attempts:
+                if refused is not None and refused.code not in codes:
+                    continue
+                given = [Static(v) if j in some else v for j, v in enumerate(leaves)]
+                args = unflatten(structure, given)
+                try:
+                    traced = self._trace(args, self._changes, True, looping)
+                except ProgramError as e:
+                    wanted |= isinstance(e, LoopWanted)
+                    refused = e if refused is None or refused.code == "DL107" else refused
+                    continue
+                if known is None and some:
+                    self._known[types] = _Known(some)
+                return traced
+            if not wanted:
+                break
         assert refused is not None
         raise refused
 

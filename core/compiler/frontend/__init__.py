@@ -7,6 +7,7 @@
 Its vocabulary is NumPy's (`vocabulary`).
 """
 
+from .flow.unroll_limits import LoopWanted
 from .tracing import trace
 
-__all__ = ["trace"]
+__all__ = ["LoopWanted", "trace"]

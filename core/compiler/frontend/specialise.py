@@ -30,7 +30,7 @@ from ..ragged import Ragged
 from ..traced import Seen, Transform
 from . import calls, complexes, operators, special_methods
 from .containers import containers, list_stacks
-from .flow import branches, choices, generators, iteration, unroll_limits
+from .flow import branches, choices, generators, iteration, reduction_loops, unroll_limits
 from .flow.index_ranges import Ranges
 from .flow.picked_numbers import Picks
 from .flow.raises import Faults, Raised, only_faults
@@ -78,6 +78,10 @@ class Specialiser:
         self.ragged = False
         #: A list was indexed by a number of the program, which that may allow.
         self.wants_stacks = False
+        #: Whether reductions may be loops (`reduction_loops`), and whether one failed without.
+        self.looping = self.wants_loops = False
+        #: How often a list, dict, set or object was changed.
+        self.container_changes = 0
         #: How far it may be unrolled (`limits`).
         self.size_max = unroll_limits.FIRST_MAX
         #: The loops that are being unrolled; what those before made; the count at their end.
@@ -562,6 +566,7 @@ _EVALUATE: dict[type, Callable[[Specialiser, Any, Frame], Any]] = {
     hir.Starred: Specialiser.eval_starred,
     hir.Lambda: Specialiser.eval_lambda,
     hir.Comprehension: generators.comprehension,
+    hir.Reduction: reduction_loops.reduction,
     hir.Yield: generators.give,
     hir.Format: Specialiser.eval_format,
     hir.Named: Specialiser.eval_named,

@@ -21,7 +21,7 @@ from .containers import list_packing
 from .definitions.np_generators import STANDS_FOR
 from .flow import unroll_limits
 from .flow.raises import Faults, Raised
-from .flow.unroll_limits import TooLong
+from .flow.unroll_limits import LoopWanted, TooLong
 from .hir import tail_calls
 from .memory import stores
 from .memory.stores import Memory
@@ -43,6 +43,7 @@ def trace(
     changes: bool = False,
     raises: bool = False,
     checks: bool = True,
+    looping: bool | None = None,
 ) -> Traced:
     """Specialises a function.
 
@@ -57,28 +58,42 @@ def trace(
         raises: there is a caller that raises the errors of the running program (`Traced.checked`);
             else `raise` that depends on its numbers is refused, and nothing is checked.
         checks: False leaves out `assert`, and what operations check.
+        looping: whether reductions of generator expressions may be loops (`reduction_loops`); None
+            where the program cannot be made without.
 
     Raises:
+        LoopWanted: the program may be made with loops for reductions.
         ProgramError: the function cannot be compiled; says where, and what to do.
     """
     arguments = specs, name, simplified, changes, raises, checks
+    if looping is not None:
+        return _unrolled_or_stacked(f, looping, *arguments)
     try:
-        return _traced(f, False, unroll_limits.FIRST_MAX, *arguments)
+        return _unrolled_or_stacked(f, False, *arguments)
+    except LoopWanted:
+        return _unrolled_or_stacked(f, True, *arguments)
+
+
+def _unrolled_or_stacked(f: Callable[..., Any], looping: bool, *arguments: Any) -> Traced:
+    """A program with unrolled loops; a long one with lists of numbers as arrays."""
+    try:
+        return _traced(f, looping, False, unroll_limits.FIRST_MAX, *arguments)
     except TooLong:
         pass
     try:
-        return _traced(f, True, unroll_limits.UNROLLED_MAX, *arguments)
+        return _traced(f, looping, True, unroll_limits.UNROLLED_MAX, *arguments)
     except ProgramError as e:
         if e.code == "DL122":
             raise
         try:  # What a loop that was unrolled leaves is known, and may be needed.
-            return _traced(f, False, unroll_limits.UNROLLED_MAX, *arguments)
+            return _traced(f, looping, False, unroll_limits.UNROLLED_MAX, *arguments)
         except (ProgramError, TooLong):
             raise e from None
 
 
 def _traced(
     f: Callable[..., Any],
+    looping: bool,
     stacking: bool,
     size_max: int,
     specs: tuple[Any, ...],
@@ -90,7 +105,7 @@ def _traced(
 ) -> Traced:
     """One specialisation; raises TooLong where it should be another, with stacked lists."""
     s = Specialiser()
-    s.stacking, s.size_max = stacking, size_max
+    s.looping, s.stacking, s.size_max = looping, stacking, size_max
     s.faults = Faults(s) if raises else None
     s.checks = checks
     leaves, structure = flatten(tuple(specs))
@@ -295,7 +310,9 @@ def _as_program_errors(s: Specialiser) -> Iterator[None]:
     except StaticNeeded as e:
         if s.wants_stacks and not s.stacking:
             raise TooLong from e
-        raise
+        raise _wanted(s, e) from e.__cause__
+    except ProgramError as e:
+        raise _wanted(s, e) from e.__cause__
     except (DelianError, TooLong):
         raise
     except RecursionError:
@@ -313,6 +330,12 @@ def _as_program_errors(s: Specialiser) -> Iterator[None]:
         ) from e
     finally:
         tree.close_objects(value for value, _ in s.owned.values())
+
+
+def _wanted(s: Specialiser, e: ProgramError) -> ProgramError:
+    """An error; of another class where loops for reductions may help."""
+    wanted = s.wants_loops and not s.looping
+    return LoopWanted(e.code, e.message, e.locs, e.hint) if wanted else e
 
 
 _recursion_lock = Lock()

@@ -10,7 +10,7 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.compiler.frontend.vocabulary import vocabulary_python
+from delian.core.compiler.frontend.vocabulary import python_sums
 
 
 def compensated(values: Iterable[Any], start: Any = 0) -> Any:
@@ -60,7 +60,7 @@ X = [(0.1, 3), (-2.7, 0), (1e-30, -4), (3e15, 2**40)]
 @pytest.mark.parametrize("new", [False, True])
 def test_a_sum_is_that_of_the_python_that_runs(new, backend, monkeypatch):
     """Under the other rule, it is what the other Pythons give."""
-    monkeypatch.setattr(vocabulary_python, "COMPENSATED", new)
+    monkeypatch.setattr(python_sums, "COMPENSATED", new)
     compiled = dl.compile(several, backend=backend)
     same = new is (sys.version_info >= (3, 12))
     for x, k in X:
@@ -92,6 +92,6 @@ def test_the_model_of_the_new_sum_is_the_new_sum():
 
 
 def test_slopes_of_a_compensated_sum(monkeypatch):
-    monkeypatch.setattr(vocabulary_python, "COMPENSATED", True)
+    monkeypatch.setattr(python_sums, "COMPENSATED", True)
     slope = dl.compile(dl.grad(lambda x: sum([x * float(i) for i in range(5)], 0.5)))(0.3)
     assert slope == 10.0

@@ -101,6 +101,7 @@ def check_errors(s: Specialiser, owner: Any) -> None:
 
 
 def _note(s: Specialiser, owner: Any) -> None:
+    s.container_changes += 1
     made = s.owned.get(id(owner))
     kind = type(owner).__name__
     copy = "change it before" if tree.is_open(owner) else f"copy it first: x = {kind}(x)"

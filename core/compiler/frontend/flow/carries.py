@@ -189,7 +189,8 @@ class Carries:
             if name in self.contents:
                 self.put(name, made)
         for name in self.late:
-            if type(variables.get(name)) is not Unbound:  # That says more of why it has no value.
+            hidden = name.startswith("$") and name in self.leaves  # A flag guards its use.
+            if type(variables.get(name)) is not Unbound and not hidden:  # That says more of why.
                 variables.pop(name, None)
         self.frame.vars = variables
         self.s.scope.inputs = (*self.index, *params, *memories)

@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
 def comprehension(s: Specialiser, node: hir.Comprehension, frame: Frame) -> Any:
     """A list, set or dict of items that are computed one by one; of a generator, an iterator."""
+    # A generator takes its first source where it stands, and runs where it is gone through.
+    return of_source(s, node, frame, s.eval(node.generators[0].iterable, frame))
+
+
+def of_source(s: Specialiser, node: hir.Comprehension, frame: Frame, first: Any) -> Any:
+    """A comprehension whose first source is computed already."""
     inner = Frame({}, node.names, frame, frame.module, frame.cells, inner=True)
     out: list[Any] = []
-
-    # A generator takes its first source where it stands, and runs where it is gone through.
-    first = s.eval(node.generators[0].iterable, frame)
 
     def generate(depth: int) -> None:
         if depth == len(node.generators):
@@ -104,4 +107,4 @@ def give(s: Specialiser, node: hir.Yield, frame: Frame) -> None:
         frame.vars[_ITEMS] = _Given(given.region, (*given.items, item), watches)
 
 
-__all__ = ["comprehension", "generator", "give"]
+__all__ = ["comprehension", "generator", "give", "of_source"]

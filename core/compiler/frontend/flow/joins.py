@@ -167,7 +167,10 @@ def _blocks(node: Any) -> tuple[hir.Block, ...]:
 
 def called(name: str) -> str:
     """What a message calls a name."""
-    return "the result" if name == hir.RESULT else f"`{name}`"
+    if name == hir.RESULT:
+        return "the result"
+    hidden = name.removeprefix("$")
+    return f"the {hidden} of a reduction" if hidden != name and hidden.isalpha() else f"`{name}`"
 
 
 def mismatch(name: str, path: str, a: Any, b: Any, where: tuple[str, str]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ....common.errors import Loc
+from ....common.errors import Loc, ProgramError
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -24,6 +24,10 @@ UNROLLED_MAX = 150_000
 
 class TooLong(Exception):
     """The program is to be made again, with lists of numbers as arrays."""
+
+
+class LoopWanted(ProgramError):
+    """The program may be made again, with loops for reductions (`reduction_loops`)."""
 
 
 @contextmanager

@@ -184,6 +184,19 @@ class Comprehension:
 
 
 @dataclass(frozen=True, slots=True)
+class Reduction:
+    """A built-in function of a generator expression: its call, and the same as a loop.
+
+    `name` is the function's. `loop` is None where there is none.
+    """
+
+    loc: Loc
+    name: str
+    call: Call
+    loop: FunctionDef | None
+
+
+@dataclass(frozen=True, slots=True)
 class Format:
     """An f-string: text, and (value, conversion, format) triples."""
 
@@ -236,6 +249,7 @@ Expr: TypeAlias = (
     | Starred
     | Lambda
     | Comprehension
+    | Reduction
     | Format
     | Named
     | Yield

@@ -207,7 +207,12 @@ _OWN: dict[type, Callable[[_Walk, Any], None]] = {
     hir.Comprehension: _Walk.comprehension,
 }
 #: The slots of a kind of node that hold others and are looked through.
-_SELDOM = {hir.Assign: ("value",), hir.Update: ("value",), hir.For: ("iterable", "body")}
+_SELDOM = {
+    hir.Assign: ("value",),
+    hir.Update: ("value",),
+    hir.For: ("iterable", "body"),
+    hir.Reduction: ("call",),
+}
 _NONE = (hir.FunctionDef, hir.Comprehension, hir.SetFlag, hir.Import, hir.Refused, hir.Constant)
 _PLAIN = frozenset(
     (

@@ -29,6 +29,7 @@ from . import (
     liveness,
     syntax_generators,
     syntax_nonlocals,
+    syntax_reductions,
     syntax_search,
     syntax_sets,
     tail_calls,
@@ -450,7 +451,12 @@ class _Converter:
             return hir.Call(loc, hir.Lambda(loc, self.function(found[0])), arguments, ())
         args = tuple(self.expr(a) for a in node.args)
         keywords = tuple((k.arg, self.expr(k.value)) for k in node.keywords)
-        return hir.Call(self.loc(node), self.expr(node.func), args, keywords)
+        call = hir.Call(self.loc(node), self.expr(node.func), args, keywords)
+        if (reduced := syntax_reductions.loop_of(node)) is None:
+            return call
+        name, made = reduced
+        loop = None if made is None else self.function(made)
+        return hir.Reduction(call.loc, name, call, loop)
 
     def expr_BinOp(self, node: ast.BinOp) -> hir.Expr:
         left, right = self.expr(node.left), self.expr(node.right)

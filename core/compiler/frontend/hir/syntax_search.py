@@ -43,11 +43,7 @@ def search(call: ast.Call) -> tuple[ast.FunctionDef, list[ast.expr]] | None:
     )
     other = ast.Call(_read(_NEXT), [rest, *(_read(_DEFAULT) for _ in default)], [])
     is_other = ast.Compare(_read(_NEXT), [ast.IsNot()], [_constant(builtins.next)])
-    found: ast.stmt = ast.Return(items.elt)
-    for generator in reversed(rest.generators):
-        for condition in reversed(generator.ifs):
-            found = ast.If(condition, [found], [])
-        found = ast.For(generator.target, generator.iter, [found], [])
+    found = rounds(items, _VALUES, [ast.Return(items.elt)])
     if default:
         last: ast.stmt = ast.Return(_read(_DEFAULT))
     else:
@@ -63,6 +59,18 @@ def search(call: ast.Call) -> tuple[ast.FunctionDef, list[ast.expr]] | None:
     return made, [call.func, first.iter, *default]
 
 
+def rounds(items: ast.GeneratorExp, values: str, body: list[ast.stmt]) -> ast.stmt:
+    """The loops of a generator expression around a body; the first goes through a name's value."""
+    for generator in reversed(items.generators):
+        for condition in reversed(generator.ifs):
+            body = [ast.copy_location(ast.If(condition, body, []), items)]
+        source = generator.iter
+        if generator is items.generators[0]:
+            source = ast.copy_location(_read(values), source)
+        body = [ast.copy_location(ast.For(generator.target, source, body, []), items)]
+    return body[0]
+
+
 def _read(name: str) -> ast.Name:
     return ast.Name(name, ast.Load())
 
@@ -71,4 +79,4 @@ def _constant(value: Any) -> ast.Constant:
     return ast.Constant(value)
 
 
-__all__ = ["search"]
+__all__ = ["rounds", "search"]

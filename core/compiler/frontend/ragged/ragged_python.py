@@ -41,7 +41,7 @@ def _sum(s: Specialiser, iterable: Any, start: Any = 0) -> Any:
 
 
 #: What Python says of `max` and `min` of nothing.
-_OF_NOTHING = (
+OF_NOTHING = (
     "iterable argument is empty" if sys.version_info >= (3, 12) else "arg is an empty sequence"
 )
 
@@ -49,7 +49,7 @@ _OF_NOTHING = (
 def of_nothing(s: Specialiser, name: str) -> ProgramError:
     """The error of `max` or `min` without items."""
     made = s.error("DL113", f"`{name}` of nothing")
-    made.__cause__ = ValueError(f"{name}() {_OF_NOTHING}")
+    made.__cause__ = ValueError(f"{name}() {OF_NOTHING}")
     return made
 
 
@@ -64,7 +64,7 @@ def _extreme(largest: bool) -> Callable[..., Any]:
             raise of_nothing(s, name)
 
         def make(count: int) -> BaseException:
-            return ValueError(f"{name}() {_OF_NOTHING}")
+            return ValueError(f"{name}() {OF_NOTHING}")
 
         check(s, arithmetic.equal(s, Tensor(r.count.value), 0), make, r.count)
         x = r

@@ -6,7 +6,6 @@ import cmath
 import dataclasses
 import functools
 import inspect
-import sys
 import types
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir import DType
-from ...traced import ARRAY, BOOL, FLOAT, INT
+from ...traced import ARRAY, BOOL, INT
 from .. import calls, operators, pynumbers, special_methods
 from ..complexes.complex_python import CMATH, complex_of
 from ..containers import program_objects, sorted_numbers
-from ..definitions import np_generators, np_scalars
+from ..definitions import np_generators
 from ..flow import cached_calls, host_calls, iteration, raises
 from ..numpy import arithmetic
 from ..numpy.arithmetic import tensor
@@ -39,6 +38,7 @@ from ..values import (
     is_static,
     kind_of,
 )
+from . import python_sums
 from .vocabulary_table import Row
 
 if TYPE_CHECKING:
@@ -184,40 +184,6 @@ def _extreme(name: str) -> Callable[..., Any]:
         return pynumbers.extreme(s, name == "max", items)
 
     return run
-
-
-#: Whether this Python's `sum` of floats is compensated, as from 3.12 on.
-COMPENSATED = sys.version_info >= (3, 12)
-
-
-def _sum(s: Specialiser, iterable: Any, start: Any = 0) -> Any:
-    """Python's `sum`: floats by Neumaier's compensated sum, as long as floats and ints follow.
-
-    CPython, Python/bltinmodule.c, `builtin_sum_impl`; A. Neumaier, "Rundungsfehleranalyse einiger
-    Verfahren zur Summation endlicher Summen", 1974.
-    """
-    total, lost, plain = start, 0.0, not COMPENSATED
-    for value in iteration.items(s, iterable):
-        plain = plain or not (_is_float(s, total) or kind_of(total) in _WHOLE)
-        if not plain and _is_float(s, total):
-            if _is_float(s, value):
-                total, lost = s.call(np_scalars.compensated, total, lost, value)
-                continue
-            if kind_of(value) not in _WHOLE:
-                total, lost, plain = s.call(np_scalars.settled, total, lost), 0.0, True
-        total = operators.binary(s, "+", total, value)
-    return total if plain or not _is_float(s, total) else s.call(np_scalars.settled, total, lost)
-
-
-_WHOLE = (INT, BOOL, INT | BOOL)
-
-
-def _is_float(s: Specialiser, value: Any) -> bool:
-    """Whether it is a float of Python's own, and no subclass."""
-    kind = kind_of(value) if is_number(value) else 0
-    if type(value) is Tensor and kind & FLOAT and kind != FLOAT:
-        raise operators.of_several_classes(s, value)
-    return kind == FLOAT
 
 
 def _truths(s: Specialiser, iterable: Any, op: str) -> Any:
@@ -554,7 +520,7 @@ def rows() -> list[Row]:
         (filter, "filter", _filter),
         (max, "max", _extreme("max")),
         (min, "min", _extreme("min")),
-        (sum, "sum", _sum),
+        (sum, "sum", python_sums.of_items),
         (all, "all", _all),
         (any, "any", _any),
         (tuple, "tuple", _tuple),

@@ -1,0 +1,112 @@
+"""Reductions of generator expressions, as loops that the running program steers and may end.
+
+`sum(item for x in values if test)` and the like have a second form, a loop with an accumulator,
+which is taken where the items cannot be computed one by one while compiling, as where the running
+program decides the test (`flow.reduction_loops`). The forms below are bodies of functions:
+`for item in items` stands for the loops and tests of the generator expression, `item` for what it
+gives; other names are hidden from the program.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from .syntax_search import rounds
+
+_SUM = """
+total, lost = start, 0.0
+for item in items:
+    total, lost = step(start, total, lost, item)
+return settled(total, lost)
+"""
+_ANY = """
+for item in items:
+    if item:
+        return True
+return False
+"""
+_ALL = """
+for item in items:
+    if not item:
+        return False
+return True
+"""
+#: A NaN is neither less nor greater, and the first of equals stays.
+_MIN = """
+found = False
+for item in items:
+    one = item
+    rank = one if key is None else key(one)
+    if not found:
+        best, least, found = one, rank, True
+    elif rank < least:
+        best, least = one, rank
+if found:
+    return best
+if default is missing:
+    raise error(words)
+return default
+"""
+_MAX = _MIN.replace("rank < least", "rank > least")
+#: Each form, and its arguments besides the items: those by place, and those by name.
+_FORMS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    "sum": (_SUM, ("start",), ("start",)),
+    "any": (_ANY, (), ()),
+    "all": (_ALL, (), ()),
+    "min": (_MIN, (), ("key", "default")),
+    "max": (_MAX, (), ("key", "default")),
+}
+
+
+def arguments(name: str) -> tuple[str, ...]:
+    """What a reduction takes by place after the items."""
+    return _FORMS[name][1]
+
+
+def loop_of(call: ast.Call) -> tuple[str, ast.FunctionDef | None] | None:
+    """The name of the function that reduces a generator expression, and its loop.
+
+    The loop reads the first iterable as `$values`. It is None where there is a `:=` or an argument
+    that it does not take. None: the call is no reduction.
+    """
+    if not isinstance(call.func, ast.Name) or call.func.id not in _FORMS or not call.args:
+        return None
+    items, *rest = call.args
+    if not isinstance(items, ast.GeneratorExp) or any(g.is_async for g in items.generators):
+        return None
+    name = call.func.id
+    text, places, names = _FORMS[name]
+    given = [*places[: len(rest)], *(k.arg for k in call.keywords)]
+    unfit = len(rest) > len(places) or any(isinstance(n, ast.Starred) for n in rest)
+    unfit |= any(n not in names for n in given) or len(set(given)) < len(given)
+    if unfit or any(isinstance(n, ast.NamedExpr | ast.Await) for n in ast.walk(items)):
+        return name, None
+    none = ast.arguments([], [], None, [], [], None, [])
+    form = ast.parse(text)
+    for node in ast.walk(form):
+        if isinstance(node, ast.expr | ast.stmt):
+            ast.copy_location(node, items)
+    made = ast.FunctionDef("<genexpr>", none, _Filled(items).body(form), [])
+    return name, ast.copy_location(made, items)
+
+
+class _Filled(ast.NodeTransformer):
+    """A form with the loops, tests and items of a generator expression in their places."""
+
+    def __init__(self, items: ast.GeneratorExp) -> None:
+        self.items = items
+
+    def body(self, form: ast.Module) -> list[ast.stmt]:
+        made: ast.Module = self.visit(form)
+        return made.body
+
+    def visit_For(self, node: ast.For) -> ast.stmt:
+        return rounds(self.items, "$values", [self.visit(n) for n in node.body])
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id == "item":
+            return self.items.elt
+        return ast.copy_location(ast.Name(f"${node.id}", node.ctx), node)
+
+
+__all__ = ["arguments", "loop_of"]
