@@ -38,6 +38,7 @@ from .values import (
     NotKnown,
     Once,
     Picked,
+    RaggedList,
     Tensor,
     Text,
     describe,
@@ -450,6 +451,8 @@ def attribute(s: Specialiser, value: Any, name: str) -> Any:
         return vocabulary_table.tensor_attribute(s, value, name)
     if kind is Complex or kind is Ragged:
         return operators.attribute_of_pair(s, value, name)
+    if kind is RaggedList:
+        raise s.static_needed(f"`{name}` of {describe(value)}", operators.OF_ITEMS)
     if name in _OF_CHAIN and (kind is Error or isinstance(value, BaseException)):
         hint = "keep what you need of the other error under a name"
         raise s.error("DL104", f"a program does not know `{name}` of an error", hint)

@@ -25,6 +25,7 @@ from .values import (
     NotKnown,
     Once,
     Picked,
+    RaggedList,
     Tensor,
     Text,
     describe,
@@ -95,7 +96,7 @@ def python(s: Specialiser, compute: Callable[[], Any], what: str) -> Any:
 
 #: Python's words about values of the compiler's.
 _OURS = re.compile(
-    "'(Tensor|Complex|Ragged|Text|Closure|Method|Picked|Once|TensorRange)'"
+    "'(Tensor|Complex|Ragged|Text|Closure|Method|Picked|Once|TensorRange|RaggedList)'"
     "|belongs to a program that is being compiled"
 )
 
@@ -132,6 +133,7 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     """`a op b` by the classes of both: the program's numbers, structures, a user's objects."""
     if op == "%" and isinstance(a, str) and not is_static(b):
         return _written(s, op, a, b)
+    _no_list(s, op, a, b)
     if type(a) is Ragged or type(b) is Ragged:
         return ragged.binary(s, op, a, b)
     if _of_complex(a, b):
@@ -159,6 +161,17 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         raise _no_operator(s, op, a, b)
     result = python(s, lambda: function(a, b), f"`{op}`")
     return s.own(result) if isinstance(result, list | dict | set) else result
+
+
+#: What to do instead with a list whose length the data decide.
+OF_ITEMS = "make an array of it, np.array(values), or select from an array: v[v > t]"
+
+
+def _no_list(s: Specialiser, op: str, *operands: Any) -> None:
+    """Refuses a list whose length the data decide."""
+    found = next((v for v in operands if type(v) is RaggedList), None)
+    if found is not None:
+        raise s.static_needed(f"`{op}` of {describe(found)}", OF_ITEMS)
 
 
 def _of_complex(a: Any, b: Any) -> bool:
@@ -242,6 +255,7 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         return same if op == "is" else unary(s, "not", same)
     if op in ("in", "not in"):
         return _contains(s, a, b, op)
+    _no_list(s, op, a, b)
     if type(a) is Ragged or type(b) is Ragged:
         return ragged.compare(s, op, a, b)
     if _of_complex(a, b):
@@ -398,6 +412,7 @@ def _in_turns(s: Specialiser, op: str, pairs: Sequence[tuple[Any, Any]]) -> Any:
 
 
 def _contains(s: Specialiser, a: Any, b: Any, op: str) -> Any:
+    _no_list(s, op, a, b)
     if type(b) is Ragged:
         return ragged.compare(s, op, a, b)
     method = special_methods.find(b, "__contains__")
@@ -472,6 +487,8 @@ def condition(s: Specialiser, value: Any) -> bool | Value:
         return complexes.truth(s, value)  # type: ignore[no-any-return]
     if type(value) is Ragged:
         raise ragged.no_truth(s, value)
+    if type(value) is RaggedList:
+        return condition(s, value.count)
     if type(value) is Text:
         raise text_needed(s, "the truth of a text")
     found = special_methods.find(value, "__bool__")

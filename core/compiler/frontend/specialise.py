@@ -37,13 +37,14 @@ from .flow.raises import Faults, Raised, only_faults
 from .hir import hir
 from .memory import stores
 from .numpy import arithmetic, concatenators, indexing
-from .ragged import ragged_selection
+from .ragged import ragged_lists, ragged_selection
 from .scope import Scope
 from .values import (
     Activation,
     Closure,
     Frame,
     Picked,
+    RaggedList,
     Tensor,
     Text,
     Unbound,
@@ -396,6 +397,8 @@ class Specialiser:
         return self.subscript(value, index)
 
     def subscript(self, value: Any, index: Any) -> Any:
+        if type(index) is RaggedList and isinstance(value, Tensor | np.ndarray):
+            index = ragged_lists.as_array(self, index, "an index", True)
         if type(value) is Tensor:
             if value.weak:
                 text = f"a Python {value.classes[0].__name__} has no items"
@@ -405,6 +408,8 @@ class Specialiser:
             return complexes.subscript(self, value, index)
         if type(value) is Ragged:
             return ragged_selection.subscript(self, value, index)
+        if type(value) is RaggedList:
+            return ragged_lists.item(self, value, index)
         if concatenators.is_concatenator(value):
             return concatenators.joined(self, value, index)
         if type(value) is Text or type(index) is Text:
@@ -482,7 +487,11 @@ class Specialiser:
         self.at(node.loc)
         test = operators.condition(self, test)
         if not isinstance(test, bool):
-            raise self.needs_static(Tensor(test), "a comprehension's condition")
+            what, hint = (
+                "a comprehension's condition",
+                "select from an array: v[v > t], f(v[v > t])",
+            )
+            raise self.needs_static(Tensor(test), what, hint)
         return test
 
     def eval_format(self, node: hir.Format, frame: Frame) -> Any:

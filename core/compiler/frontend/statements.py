@@ -22,7 +22,7 @@ from .hir import hir, liveness
 from .memory import array_changes, shared_memory, stores
 from .numpy import arithmetic
 from .ragged import ragged_selection
-from .values import Error, Frame, Picked, Tensor, describe, is_number, is_static
+from .values import Error, Frame, Picked, RaggedList, Tensor, describe, is_number, is_static
 from .vocabulary import vocabulary_table
 
 if TYPE_CHECKING:
@@ -135,6 +135,8 @@ def store(s: Specialiser, owner: Any, index: Any, value: Any) -> None:
         if not list_stacks.store(s, owner, index, value):
             raise s.needs_static(index, "the place of a store")
         return
+    if type(owner) is RaggedList:
+        raise s.static_needed(f"a store into {describe(owner)}", operators.OF_ITEMS)
     if not isinstance(owner, list | dict):
         method = special_methods.find(owner, "__setitem__")
         if method is not None:

@@ -26,6 +26,7 @@ from .hir import tail_calls
 from .memory import stores
 from .memory.stores import Memory
 from .numpy import arithmetic
+from .ragged import ragged_lists
 from .scope import free_values
 from .specialise import Specialiser, StaticNeeded
 from .values import Tensor, describe, is_number, kind_of
@@ -141,7 +142,8 @@ def _traced(
     s.scope.inputs = params
     with _deep_recursion(), _as_program_errors(s), np.errstate(all="ignore"):
         s.look(f)
-        result = complexes.all_as_pairs(s, calls.call(s, f, args, {}))
+        result = ragged_lists.as_results(s, calls.call(s, f, args, {}))
+        result = complexes.all_as_pairs(s, result)
         out, out_structure = tree.flatten(result)
         _check_kinds(s, out_structure)
         kinds = tuple(kind_of(v) if is_number(v) else 0 for v in out)

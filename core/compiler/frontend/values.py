@@ -358,6 +358,30 @@ class Counted:
         self.item = item
 
 
+class RaggedList:
+    """A list whose length only the running program knows (`ragged.ragged_lists`).
+
+    `array`: its items, of the class `kind`, as an array of such a length; None where they are no
+    numbers. `count`: how many there are.
+    """
+
+    __slots__ = ("array", "count", "kind")
+
+    def __init__(self, array: Ragged | None, count: Tensor, kind: int) -> None:
+        self.array = array
+        self.count = count
+        self.kind = kind
+
+    def __bool__(self) -> bool:
+        raise NotKnown
+
+    def __eq__(self, other: object) -> bool:
+        raise NotKnown
+
+    def __hash__(self) -> int:
+        raise NotKnown
+
+
 class Whole:
     """All numbers of nested lists as one array (`stacks`), and what each element is in Python.
 
@@ -431,7 +455,7 @@ def is_static(value: Any) -> bool:
 
 
 _WAITING = frozenset(
-    (Tensor, Text, Error, TensorRange, Indexed, Once, Choice, Picked, Whole, Counted)
+    (Tensor, Text, Error, TensorRange, Indexed, Once, Choice, Picked, Whole, Counted, RaggedList)
 )
 #: The views of a dict: its keys, values and items.
 VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
@@ -472,6 +496,8 @@ def describe(value: Any) -> str:
         return _cut(f"one of {', '.join(map(describe, value.functions))}")
     if isinstance(value, Once):
         return "an iterator"
+    if isinstance(value, RaggedList):
+        return "a list whose length the data decide"
     if isinstance(value, Picked | Whole):
         return "a list that the running program picks"
     if isinstance(value, TensorRange | Indexed | Counted):

@@ -21,6 +21,7 @@ from ..values import (
     Indexed,
     Once,
     Picked,
+    RaggedList,
     Tensor,
     TensorRange,
     describe,
@@ -301,9 +302,10 @@ def items(s: Specialiser, value: Any) -> list[Any]:
         if indexed.length > UNROLL_MAX:
             raise too_long(s, indexed.length)
         return [indexed.item(s, i) for i in range(indexed.length)]
-    if isinstance(value, Ragged | Counted):
-        text = f"going through {describe(value)}, whose length the data decide,"
-        raise s.static_needed(f"{text} takes a loop", "write it as a `for` statement")
+    if isinstance(value, Ragged | Counted | RaggedList):
+        text = describe(value)
+        text += "" if type(value) is RaggedList else ", whose length the data decide"
+        raise s.static_needed(f"items of {text}, one by one", "write it as a `for` statement")
     if isinstance(value, TensorRange):
         raise s.needs_static(_bound(value), "the number of items")
     if isinstance(value, np.ndarray):

@@ -22,9 +22,10 @@ from .. import operators, statements
 from ..containers import containers
 from ..hir import hir
 from ..numpy import arithmetic, indexing
+from ..ragged import ragged_lists
 from ..ragged.ragged_python import counted
 from ..scope import Scope, close, free_values, union
-from ..values import Counted, Frame, Indexed, Once, Tensor, TensorRange, describe
+from ..values import Counted, Frame, Indexed, Once, RaggedList, Tensor, TensorRange, describe
 from . import iteration, raises, tries, unroll_limits
 from .branches import Run, boolean, branch, tested
 from .carries import Carries, LoopMismatch
@@ -47,8 +48,9 @@ def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
     if isinstance(source, TensorRange):
         _range_region(s, node, frame, source)
         return
-    if type(source) in (Ragged, Counted):
-        part = source if type(source) is Counted else counted(s, source)
+    if type(source) in (Ragged, Counted, RaggedList):
+        count = ragged_lists.counted if type(source) is RaggedList else counted
+        part = source if type(source) is Counted else count(s, source)
         zero = s.scope.number(0, DType.I64)
         _index_region(s, node, frame, zero, part.count.value, lambda i: part.item(s, i))
         return

@@ -1,20 +1,25 @@
-"""`sum`, `any`, `all`, `min` and `max` of generator expressions: known items, or a loop.
+"""Reductions of generator expressions and list comprehensions: known items, or a loop.
 
 The items are computed one by one while compiling, where that is possible. What fails there may
 still be a loop of the program (`hir.syntax_reductions`): where the program decides which items
 count, where there are too many, and where an item may raise an error after the one that ends `any`.
 A program is made without such loops first, since known items keep more: their number, and the class
 of their sum.
+
+The list of a loop is an array with room for all items, and their number (`RaggedList`).
 """
 
 from __future__ import annotations
 
 import builtins
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ....common.errors import ProgramError
 from .. import calls, statements
 from ..hir import hir, syntax_reductions
+from ..ragged import ragged_lists
 from ..ragged.ragged_python import OF_NOTHING
 from ..values import Frame, Method, Once, is_static
 from ..vocabulary import python_sums
@@ -32,31 +37,28 @@ _HELPED = ("DL107", "DL110", "DL111", "DL122")
 
 
 def reduction(s: Specialiser, node: hir.Reduction, frame: Frame) -> Any:
-    """A reduction: of known items, or as a loop where there is one."""
-    call, builtin = node.call, getattr(builtins, node.name)
-    items = call.args[0]
+    """A reduction or a list: of known items, or as a loop where there is one."""
+    call = node.call
+    items = call if isinstance(call, hir.Comprehension) else call.args[0]
     assert isinstance(items, hir.Comprehension)
-    function = s.eval(call.function, frame)
+    function = s.eval(call.function, frame) if isinstance(call, hir.Call) else None
     source = s.eval(items.generators[0].iterable, frame)
-    args = s.items(call.args[1:], frame)
-    keywords = {name: s.eval(value, frame) for name, value in call.keywords if name is not None}
-    if len(keywords) < len(call.keywords):
-        return s.eval(call, frame)
+    args, keywords = _given(s, call, frame)
     s.at(node.loc)
-    made = generators.of_source(s, items, frame, source)
-    if function is not builtin:
-        return calls.call(s, function, (made, *args), keywords)
+
+    def known() -> Any:
+        made = generators.of_source(s, items, frame, source)
+        return made if function is None else calls.call(s, function, (made, *args), keywords)
+
+    if function is not None and function is not getattr(builtins, node.name):
+        return known()
     if node.loop is None:
-        found = calls.call(s, function, (made, *args), keywords)
-        if node.name in ("any", "all") and not is_static(found):
-            text = f"only the running program knows at which item `{node.name}` ends, and so what"
-            raise s.static_needed(f"{text} `:=` binds last", "write it as a `for` statement")
-        return found
+        return _ended(s, node.name, known())
     state, names, changed = s.state(), frame.vars, s.container_changes
     used = type(source) is Once and (source.used or source.ahead is not None)
     frame.vars = dict(names)
     try:
-        return calls.call(s, function, (made, *args), keywords)
+        return known()
     except ProgramError as e:
         helps = e.code in _HELPED and not used and s.container_changes == changed
         s.wants_loops |= helps
@@ -66,19 +68,52 @@ def reduction(s: Specialiser, node: hir.Reduction, frame: Frame) -> Any:
     frame.vars = names
     if type(source) is Once:
         source.used = False
-    given = dict(zip(syntax_reductions.arguments(node.name), args, strict=False)) | keywords
-    hidden = {f"${k}": v for k, v in (_HELPERS | _words(node.name) | given).items()}
-    inner = Frame(
-        {"$values": source, **hidden}, node.loop.assigned, frame, frame.module, frame.cells
-    )
     from ..specialise import StaticNeeded
 
     try:
-        statements.run(s, node.loop.body, inner)
+        if node.name == "list":
+            return ragged_lists.collected(s, source, partial(_loop, s, node, frame))
+        given = dict(zip(syntax_reductions.arguments(node.name), args, strict=False)) | keywords
+        words = {"words": f"{node.name}() {OF_NOTHING}"}
+        return _loop(s, node, frame, source, _HELPERS | words | given)
     except (StaticNeeded, LoopMismatch):
         raise
     except ProgramError as e:  # A loop around it may be unrolled.
         raise StaticNeeded(e.code, e.message, e.locs, e.hint) from e.__cause__
+
+
+def _given(
+    s: Specialiser, call: hir.Call | hir.Comprehension, frame: Frame
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a reduction after its items."""
+    if isinstance(call, hir.Comprehension):
+        return [], {}
+    args = s.items(call.args[1:], frame)
+    keywords: dict[str, Any] = {}
+    for name, value in call.keywords:
+        made = s.eval(value, frame)
+        keywords.update(made if name is None else {name: made})
+    return args, keywords
+
+
+def _ended(s: Specialiser, name: str, found: Any) -> Any:
+    """What a reduction gives that may bind a name by `:=`."""
+    if name in ("any", "all") and not is_static(found):
+        text = f"only the running program knows at which item `{name}` ends, and so what `:=` binds"
+        raise s.static_needed(f"{text} last", "write it as a `for` statement")
+    return found
+
+
+def _loop(
+    s: Specialiser, node: hir.Reduction, frame: Frame, source: Any, given: Mapping[str, Any]
+) -> Any:
+    """The loop over a source. given: what the form reads."""
+    assert node.loop is not None
+    function = node.loop()
+    hidden = {f"${k}": v for k, v in given.items()}
+    names = {"$values": source, **hidden}
+    inner = Frame(names, function.assigned, frame, frame.module, frame.cells)
+    statements.run(s, function.body, inner)
     s.at(node.loc)
     return s.lookup(inner, hir.RESULT)
 
@@ -93,10 +128,6 @@ _HELPERS = {
     "step": Method("sum", None, lambda s, _, *given: python_sums.step(s, *given)),
     "settled": Method("sum", None, lambda s, _, *given: python_sums.settled(s, *given)),
 }
-
-
-def _words(name: str) -> dict[str, str]:
-    return {"words": f"{name}() {OF_NOTHING}"}
 
 
 __all__ = ["reduction"]

@@ -16,6 +16,7 @@ Nodes are frozen and never copied.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -187,13 +188,14 @@ class Comprehension:
 class Reduction:
     """A built-in function of a generator expression: its call, and the same as a loop.
 
-    `name` is the function's. `loop` is None where there is none.
+    Also a list comprehension, whose `name` is "list". `name` is that of the function; `loop` makes
+    the loop, and is None where there is none.
     """
 
     loc: Loc
     name: str
-    call: Call
-    loop: FunctionDef | None
+    call: Call | Comprehension
+    loop: Callable[[], FunctionDef] | None
 
 
 @dataclass(frozen=True, slots=True)

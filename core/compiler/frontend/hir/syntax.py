@@ -17,6 +17,7 @@ import inspect
 import linecache
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
@@ -452,11 +453,14 @@ class _Converter:
         args = tuple(self.expr(a) for a in node.args)
         keywords = tuple((k.arg, self.expr(k.value)) for k in node.keywords)
         call = hir.Call(self.loc(node), self.expr(node.func), args, keywords)
-        if (reduced := syntax_reductions.loop_of(node)) is None:
+        if (reduced := syntax_reductions.reduced(node)) is None:
             return call
-        name, made = reduced
-        loop = None if made is None else self.function(made)
-        return hir.Reduction(call.loc, name, call, loop)
+        return self.reduction(reduced[0], call, node.args[0] if reduced[1] else None)
+
+    def reduction(self, name: str, node: hir.Call | hir.Comprehension, items: Any) -> hir.Reduction:
+        """items: None where there is no loop."""
+        make = cache(lambda: self.function(syntax_reductions.loop_of(name, items)))
+        return hir.Reduction(node.loc, name, node, None if items is None else make)
 
     def expr_BinOp(self, node: ast.BinOp) -> hir.Expr:
         left, right = self.expr(node.left), self.expr(node.right)
@@ -508,7 +512,10 @@ class _Converter:
         return hir.Lambda(self.loc(node), self.function(node))
 
     def expr_ListComp(self, node: ast.ListComp) -> hir.Expr:
-        return self.comprehension(node, list, None, node.elt)
+        made = self.comprehension(node, list, None, node.elt)
+        if not isinstance(made, hir.Comprehension) or not syntax_reductions.collects(node):
+            return made
+        return self.reduction("list", made, node)
 
     def expr_SetComp(self, node: ast.SetComp) -> hir.Expr:
         return self.comprehension(node, set, None, node.elt)

@@ -1,4 +1,4 @@
-"""Reductions of generator expressions, as loops that the running program steers and may end.
+"""Reductions of generator expressions, and list comprehensions, as loops of the running program.
 
 `sum(item for x in values if test)` and the like have a second form, a loop with an accumulator,
 which is taken where the items cannot be computed one by one while compiling, as where the running
@@ -48,6 +48,12 @@ if default is missing:
 return default
 """
 _MAX = _MIN.replace("rank < least", "rank > least")
+_LIST = """
+count = 0
+for item in items:
+    count = put(count, item)
+return made(count)
+"""
 #: Each form, and its arguments besides the items: those by place, and those by name.
 _FORMS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "sum": (_SUM, ("start",), ("start",)),
@@ -55,6 +61,7 @@ _FORMS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "all": (_ALL, (), ()),
     "min": (_MIN, (), ("key", "default")),
     "max": (_MAX, (), ("key", "default")),
+    "list": (_LIST, (), ()),
 }
 
 
@@ -63,37 +70,52 @@ def arguments(name: str) -> tuple[str, ...]:
     return _FORMS[name][1]
 
 
-def loop_of(call: ast.Call) -> tuple[str, ast.FunctionDef | None] | None:
-    """The name of the function that reduces a generator expression, and its loop.
+def reduced(call: ast.Call) -> tuple[str, bool] | None:
+    """The name of the function that reduces a generator expression, and whether there is a loop.
 
-    The loop reads the first iterable as `$values`. It is None where there is a `:=` or an argument
-    that it does not take. None: the call is no reduction.
+    There is none where it takes no such arguments, or where there is a `:=`. None: the call is no
+    reduction.
     """
     if not isinstance(call.func, ast.Name) or call.func.id not in _FORMS or not call.args:
         return None
     items, *rest = call.args
     if not isinstance(items, ast.GeneratorExp) or any(g.is_async for g in items.generators):
         return None
-    name = call.func.id
-    text, places, names = _FORMS[name]
+    _, places, names = _FORMS[call.func.id]
     given = [*places[: len(rest)], *(k.arg for k in call.keywords)]
     unfit = len(rest) > len(places) or any(isinstance(n, ast.Starred) for n in rest)
     unfit |= any(n not in names for n in given) or len(set(given)) < len(given)
-    if unfit or any(isinstance(n, ast.NamedExpr | ast.Await) for n in ast.walk(items)):
-        return name, None
+    unfit |= call.func.id == "list" and not collects(items)
+    return call.func.id, not unfit and _is_plain(items)
+
+
+def collects(items: ast.GeneratorExp | ast.ListComp) -> bool:
+    """Whether a list comprehension has a loop."""
+    return len(items.generators) == 1 and _is_plain(items)
+
+
+def _is_plain(items: ast.expr) -> bool:
+    return not any(isinstance(n, ast.NamedExpr | ast.Await) for n in ast.walk(items))
+
+
+def loop_of(name: str, items: ast.GeneratorExp | ast.ListComp) -> ast.FunctionDef:
+    """The loop of a reduction, or of a list comprehension ("list").
+
+    It reads the first iterable as `$values`, and what the form reads by such names.
+    """
     none = ast.arguments([], [], None, [], [], None, [])
-    form = ast.parse(text)
+    form = ast.parse(_FORMS[name][0])
     for node in ast.walk(form):
         if isinstance(node, ast.expr | ast.stmt):
             ast.copy_location(node, items)
     made = ast.FunctionDef("<genexpr>", none, _Filled(items).body(form), [])
-    return name, ast.copy_location(made, items)
+    return ast.copy_location(made, items)
 
 
 class _Filled(ast.NodeTransformer):
     """A form with the loops, tests and items of a generator expression in their places."""
 
-    def __init__(self, items: ast.GeneratorExp) -> None:
+    def __init__(self, items: ast.GeneratorExp | ast.ListComp) -> None:
         self.items = items
 
     def body(self, form: ast.Module) -> list[ast.stmt]:
@@ -109,4 +131,4 @@ class _Filled(ast.NodeTransformer):
         return ast.copy_location(ast.Name(f"${node.id}", node.ctx), node)
 
 
-__all__ = ["arguments", "loop_of"]
+__all__ = ["arguments", "collects", "loop_of", "reduced"]

@@ -59,8 +59,8 @@ def search(call: ast.Call) -> tuple[ast.FunctionDef, list[ast.expr]] | None:
     return made, [call.func, first.iter, *default]
 
 
-def rounds(items: ast.GeneratorExp, values: str, body: list[ast.stmt]) -> ast.stmt:
-    """The loops of a generator expression around a body; the first goes through a name's value."""
+def rounds(items: ast.GeneratorExp | ast.ListComp, values: str, body: list[ast.stmt]) -> ast.stmt:
+    """The loops of a comprehension around a body; the first goes through a name's value."""
     for generator in reversed(items.generators):
         for condition in reversed(generator.ifs):
             body = [ast.copy_location(ast.If(condition, body, []), items)]

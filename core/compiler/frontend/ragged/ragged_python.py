@@ -111,7 +111,7 @@ def _bool(s: Specialiser, x: Any) -> Any:
 
 def _enumerate(s: Specialiser, iterable: Any, start: Any = 0) -> Once:
     first = operators.static_index(s, start, "a start")
-    part = counted(s, iterable)
+    part = _part(s, iterable)
 
     def item(s: Specialiser, i: Any) -> Any:
         return iteration.place(s, first, i, 1), part.item(s, i)
@@ -139,6 +139,8 @@ def _zip(s: Specialiser, *values: Any, strict: Any = False) -> Once:
 
 
 def _part(s: Specialiser, value: Any) -> Counted:
+    if type(value) is Counted:
+        return value
     if type(value) is Ragged:
         return counted(s, value)
     indexed = iteration.as_indexed(s, iteration.drawn(s, value))

@@ -40,6 +40,7 @@ from ..numpy import (
     shapes,
     taking,
 )
+from ..ragged import ragged_lists as ragged_lists
 from ..ragged import ragged_rows as ragged_rows
 from ..ragged import ragged_searches
 from ..values import Method, Picked, Tensor, describe, is_static
@@ -69,6 +70,8 @@ class Row:
         self, s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         args = list_stacks.as_lists(s, f, args)
+        if s.looping and ragged_lists.among(args, kwargs) is not None:
+            return ragged_lists.call(s, self, f, args, kwargs)
         if s.ragged and ragged_rows.takes(args, kwargs):
             return ragged_rows.call(s, self, f, args, kwargs)
         if misfit := positional_arguments.misfit(f, args, kwargs):
