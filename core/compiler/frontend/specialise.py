@@ -81,6 +81,8 @@ class Specialiser:
         self.wants_stacks = False
         #: Whether reductions may be loops (`reduction_loops`), and whether one failed without.
         self.looping = self.wants_loops = False
+        #: The last error of a comprehension's condition that the program decides.
+        self.undecided: ProgramError | None = None
         #: How often a list, dict, set or object was changed.
         self.container_changes = 0
         #: How far it may be unrolled (`limits`).
@@ -487,11 +489,10 @@ class Specialiser:
         self.at(node.loc)
         test = operators.condition(self, test)
         if not isinstance(test, bool):
-            what, hint = (
-                "a comprehension's condition",
-                "select from an array: v[v > t], f(v[v > t])",
-            )
-            raise self.needs_static(Tensor(test), what, hint)
+            what = "a comprehension's condition"
+            hint = "select from an array, v[v > t], or write it as a `for` statement"
+            self.undecided = self.needs_static(Tensor(test), what, hint)
+            raise self.undecided
         return test
 
     def eval_format(self, node: hir.Format, frame: Frame) -> Any:

@@ -64,6 +64,7 @@ def reduction(s: Specialiser, node: hir.Reduction, frame: Frame) -> Any:
         s.wants_loops |= helps
         if not helps or not s.looping:
             raise
+        before, undecided = e, e is s.undecided
     s.restore(state)
     frame.vars = names
     if type(source) is Once:
@@ -76,9 +77,11 @@ def reduction(s: Specialiser, node: hir.Reduction, frame: Frame) -> Any:
         given = dict(zip(syntax_reductions.arguments(node.name), args, strict=False)) | keywords
         words = {"words": f"{node.name}() {OF_NOTHING}"}
         return _loop(s, node, frame, source, _HELPERS | words | given)
-    except (StaticNeeded, LoopMismatch):
-        raise
-    except ProgramError as e:  # A loop around it may be unrolled.
+    except ProgramError as e:
+        if not undecided:  # A loop is not what was asked for: its errors say less.
+            raise before from None
+        if isinstance(e, StaticNeeded | LoopMismatch):
+            raise
         raise StaticNeeded(e.code, e.message, e.locs, e.hint) from e.__cause__
 
 
