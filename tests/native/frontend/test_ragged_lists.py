@@ -118,6 +118,11 @@ def of_a_mask(v, t):
     return [x for x in v[v > t]], [x * 2 for x in v[v > t] if x < 6]  # noqa: C416
 
 
+def of_an_array(v, t):
+    places = np.where(v > t)[0].tolist()
+    return places, list(v[v > t]), v[v > t].tolist(), (v > 4)[v > t].tolist(), v[places]
+
+
 def places_as_an_index(v, t):
     return v[[i for i in range(len(v)) if v[i] > t]]
 
@@ -151,7 +156,7 @@ AGREE = [
     *(the_least_of_none, numpys_functions, numpys_mean, of_a_given_type, going_through_it),
     *(going_through_places, an_index, an_index_beyond, differences, lists_of_a_list, of_a_mask),
     *(places_as_an_index, lists_in_a_list, an_error_in_a_condition, a_change_afterwards),
-    *(within_a_tuple, a_handler_of_an_index),
+    *(within_a_tuple, a_handler_of_an_index, of_an_array),
 ]
 
 
@@ -280,7 +285,7 @@ REFUSED = [
     (among, "DL107", "`in` of a list"),
     (pairs, "DL107", "no real numbers"),
     (a_shape, "DL107", "a shape must be known"),
-    (unpacked, "DL107", "one by one"),
+    (unpacked, "DL107", "item by item"),
     (over_two, "DL107", r"v\[v > t\]"),
     (a_dict, "DL107", r"v\[v > t\]"),
     (a_set, "DL107", r"v\[v > t\]"),

@@ -305,7 +305,9 @@ def items(s: Specialiser, value: Any) -> list[Any]:
     if isinstance(value, Ragged | Counted | RaggedList):
         text = describe(value)
         text += "" if type(value) is RaggedList else ", whose length the data decide"
-        raise s.static_needed(f"items of {text}, one by one", "write it as a `for` statement")
+        raise s.static_needed(
+            f"going through {text}, item by item", "write it as a `for` statement"
+        )
     if isinstance(value, TensorRange):
         raise s.needs_static(_bound(value), "the number of items")
     if isinstance(value, np.ndarray):

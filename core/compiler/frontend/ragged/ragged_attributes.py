@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...ir import DType
 from ...ragged import Ragged
+from ...traced import BOOL, FLOAT, INT
 from ..memory import array_changes
-from ..values import Method, describe
-from . import new, plain, ragged_functions, rank, refused, shape, size
+from ..numpy import arithmetic
+from ..values import Method, RaggedList, describe
+from . import new, plain, ragged_functions, ragged_lists, rank, refused, shape, size
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -61,6 +64,19 @@ def _copy(s: Specialiser, r: Ragged, *args: Any) -> Ragged:
     return new(s, plain(r), r.count, r.axis)
 
 
+def _tolist(s: Specialiser, r: Ragged) -> RaggedList:
+    if rank(r) != 1 or r.data.dtype is DType.U64:
+        raise refused(s, "`tolist`", r)
+    dtype = r.data.dtype
+    kind = FLOAT if dtype.is_float else BOOL if dtype is DType.BOOL else INT
+    wide = Ragged(arithmetic.tensor(s, plain(r), _PYTHONS[kind]), r.count)
+    return ragged_lists.of_array(s, wide, kind)
+
+
+#: The types of Python's numbers.
+_PYTHONS = {FLOAT: DType.F64, INT: DType.I64, BOOL: DType.BOOL}
+
+
 def _reshape(s: Specialiser, r: Ragged, *given: Any) -> Any:
     return ragged_functions.reshape(s, np.reshape, r, *given)
 
@@ -74,6 +90,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "astype": _astype,
     "fill": _fill,
     "copy": _copy,
+    "tolist": _tolist,
     "flatten": lambda s, r: ragged_functions.ravel(s, np.copy, r),
     "reshape": _reshape,
     "transpose": _transpose,

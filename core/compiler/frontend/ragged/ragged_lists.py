@@ -82,9 +82,9 @@ class _Room:
         """The list at the end of the loop."""
         number = Tensor(arithmetic.tensor(s, count).value, True)
         s.natural.known[number.value] = 0, self.most
+        s.ragged = True
         if self.data is None:
             return RaggedList(None, number, 0)
-        s.ragged = True
         found = Ragged(self.data, number)
         return RaggedList(new(s, normal(s, found), number), number, self.kind)
 
@@ -138,6 +138,11 @@ def _most(s: Specialiser, source: Any) -> int:
             return max(last - source.start, 0)
     part = iteration.as_indexed(s, source)
     return len(iteration.items(s, source)) if part is None else part.length
+
+
+def of_array(s: Specialiser, r: Ragged, kind: int) -> RaggedList:
+    """The elements of an array of one axis as a list."""
+    return RaggedList(new(s, plain(r), r.count), r.count, kind)
 
 
 def counted(s: Specialiser, values: RaggedList) -> Counted:
@@ -293,4 +298,14 @@ def as_results(s: Specialiser, result: Any) -> Any:
     return tree.unflatten(structure, made)
 
 
-__all__ = ["among", "as_array", "as_results", "call", "collected", "counted", "item", "refused"]
+__all__ = [
+    "among",
+    "as_array",
+    "as_results",
+    "call",
+    "collected",
+    "counted",
+    "item",
+    "of_array",
+    "refused",
+]

@@ -14,7 +14,7 @@ from ...traced import INT, SCALAR
 from .. import operators
 from ..flow import iteration
 from ..numpy import arithmetic
-from ..values import Counted, Once, Tensor, describe
+from ..values import Counted, Once, RaggedList, Tensor, describe
 from . import capacity, check, filled, plain, ragged_selection, rank, refused
 
 if TYPE_CHECKING:
@@ -82,6 +82,14 @@ def _extreme(largest: bool) -> Callable[..., Any]:
         return Tensor(arithmetic.tensor(s, found, r.data.dtype).value)
 
     return run
+
+
+def _list(s: Specialiser, iterable: Any) -> RaggedList:
+    from . import ragged_lists
+
+    if rank(iterable) != 1:
+        raise refused(s, "`list`", iterable)
+    return ragged_lists.of_array(s, iterable, SCALAR)
 
 
 def _truth(f: Any) -> Callable[..., Any]:
@@ -167,6 +175,7 @@ def counted(s: Specialiser, r: Ragged) -> Counted:
 PYTHON: dict[str, Callable[..., Any]] = {
     "len": _len,
     "sum": _sum,
+    "list": _list,
     "max": _extreme(True),
     "min": _extreme(False),
     "any": _truth(np.any),

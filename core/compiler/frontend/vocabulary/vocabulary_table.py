@@ -70,7 +70,7 @@ class Row:
         self, s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         args = list_stacks.as_lists(s, f, args)
-        if s.looping and ragged_lists.among(args, kwargs) is not None:
+        if s.ragged and ragged_lists.among(args, kwargs) is not None:
             return ragged_lists.call(s, self, f, args, kwargs)
         if s.ragged and ragged_rows.takes(args, kwargs):
             return ragged_rows.call(s, self, f, args, kwargs)
