@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, dataclass_tr
 
 import numpy as np
 
-from ..common.errors import DelianError, ProgramError
-from . import debugging, in_place, tree
+from ..common.errors import DelianError
+from . import debugging, in_place, known_numbers, tree
 from .backends import Backend, Executable, compile_function
 from .eager_vmap import loop_over_lanes
 from .ir import Function, TensorType
@@ -231,31 +231,16 @@ class Compiled(Generic[P, R_co]):
 
     def _program(self, types: Any, leaves: Sequence[Any], structure: Any) -> Traced:
         """The program; where it needs Python's numbers to be known, for these numbers."""
-        from .frontend import LoopWanted
-
         known = self._known.get(types)
-        attempts = _knowable(leaves) if known is None else [(known.leaves, ())]
-        wanted = False
-        for looping in (False, True):
-            refused: ProgramError | None = None
-            for some, codes in attempts:
-                if refused is not None and refused.code not in codes:
-                    continue
-                given = [Static(v) if j in some else v for j, v in enumerate(leaves)]
-                args = unflatten(structure, given)
-                try:
-                    traced = self._trace(args, self._changes, True, looping)
-                except ProgramError as e:
-                    wanted |= isinstance(e, LoopWanted)
-                    refused = e if refused is None or refused.code == "DL107" else refused
-                    continue
-                if known is None and some:
-                    self._known[types] = _Known(some)
-                return traced
-            if not wanted:
-                break
-        assert refused is not None
-        raise refused
+
+        def attempt(some: tuple[int, ...], looping: bool) -> Traced:
+            given = [Static(v) if j in some else v for j, v in enumerate(leaves)]
+            return self._trace(unflatten(structure, given), self._changes, True, looping)
+
+        traced, some = known_numbers.made(leaves, None if known is None else known.leaves, attempt)
+        if known is None and some:
+            self._known[types] = _Known(some)
+        return traced
 
 
 def _direct(entry: _Entry, leaves: Sequence[Any]) -> Callable[..., Any] | None:
@@ -265,18 +250,6 @@ def _direct(entry: _Entry, leaves: Sequence[Any]) -> Callable[..., Any] | None:
     if not isinstance(entry.run, NativeProgram):
         return None
     return direct_call(entry.traced, entry.run, leaves)
-
-
-#: What a loop leaves and the depth of a recursion may follow from a whole number.
-_STRUCTURE = ("DL107", "DL109", "DL110")
-
-
-def _knowable(leaves: Sequence[Any]) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
-    """Numbers that a program is specialised for, in turn, and after which codes of a refusal."""
-    whole = tuple(k for k, v in enumerate(leaves) if isinstance(v, int | np.integer | np.bool_))
-    single = tuple(k for k, v in enumerate(leaves) if isinstance(v, int | float | np.generic))
-    found = {(): (), single: ("DL107",), whole: _STRUCTURE}
-    return [(some, found[some]) for some in dict.fromkeys(((), whole, single))]
 
 
 def _positional(f: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
