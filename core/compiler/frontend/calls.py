@@ -408,7 +408,8 @@ def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[s
     else:
         known = isinstance(owner, (*VIEWS, np.ndarray, np.generic, np.dtype, Decimal))
     if known and is_static((tuple(args), dict(kwargs))):
-        return known_calls.call(s, f, args, kwargs, f"`{_name(f)}`")
+        made = known_calls.call(s, f, args, kwargs, f"`{_name(f)}`")
+        return s.own(made) if isinstance(made, list | dict | set) else made
     found = _NO if known else known_calls.by_python(s, f, args, kwargs, _name(f))
     if found is _NO:
         raise unknown(s, f)

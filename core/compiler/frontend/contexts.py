@@ -6,11 +6,12 @@ import contextlib
 import importlib
 import sys
 import warnings
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import operators, statements
+from . import operators, special_methods, statements
 from .containers import containers, program_objects
 from .hir import hir
 from .values import Frame, Unbound, describe, is_static
@@ -70,6 +71,9 @@ def run_delete(s: Specialiser, node: hir.Delete, frame: Frame) -> None:
     elif isinstance(target, hir.Subscript):
         owner, index = s.eval(target.value, frame), s.eval(target.index, frame)
         s.at(node.loc)
+        if (method := special_methods.find(owner, "__delitem__")) is not None:
+            s.call(MethodType(method, owner), index)
+            return
         if not isinstance(owner, list | dict):
             raise s.error("DL111", f"no item of {describe(owner)} can be deleted")
         if not is_static(index):

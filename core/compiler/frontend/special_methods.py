@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..traced import ARRAY, SCALAR
 from . import operators
+from .definitions.np_generators import STANDS_FOR
 from .values import Frame, Tensor, describe, inherits, is_number, kind_of
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ _COMPARISONS = {
 def find(owner: Any, name: str) -> FunctionType | None:
     """A method that a user's class defines in Python."""
     kind = type(owner)
-    if kind.__module__ in ("builtins", "numpy") or kind.__module__.startswith(f"{__package__}."):
+    ours = kind.__module__.startswith(f"{__package__}.") and not hasattr(kind, STANDS_FOR)
+    if ours or kind.__module__ in ("builtins", "numpy"):
         return None  # Python's, or a value of the compiler's, as a number is
     found = getattr(kind, name, None)
     return found if isinstance(found, FunctionType) else None

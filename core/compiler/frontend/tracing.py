@@ -251,12 +251,17 @@ def _type_of(leaf: Any, name: str) -> tuple[TensorType | None, int]:
 
 def _check_kinds(s: Specialiser, structure: tree.Structure) -> None:
     """Raises ProgramError for a result of a class that stands for one of NumPy's."""
-    if hasattr(structure.kind, STANDS_FOR):
+    stands_for = getattr(structure.kind, STANDS_FOR, None)
+    if stands_for is not None and stands_for.__module__ != "collections":
         raise s.error(
             "DL118",
             "a random generator is a result, and lives in one call of a program",
             "return what it draws; a loop that draws belongs into the function",
         )
+    if stands_for is not None:
+        name = stands_for.__name__
+        hint = "return what it holds: list(x)" if name == "deque" else "return dict(x)"
+        raise s.error("DL118", f"a `{name}` is a result, and lives in one call of a program", hint)
     for child in structure.children:
         _check_kinds(s, child)
 

@@ -26,6 +26,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "whitened": (np.array([[1.0, 2.0], [0.5, -1.0], [3.0, 0.2], [-2.0, 1.0], [0.1, 0.7]]),),
     "robust_mean": (np.array([1.0, 1.2, 0.9, 40.0, 1.05]), 0.5),
     "mean_of_positive": (np.array([0.5, -1.0, 2.1, 0.3]),),
+    "moving_mean": (np.array([0.5, -1.0, 2.1, 0.3]), 2.0),
     "mean_of_near": (np.array([0.5, -1.0, 2.1, 0.3]), np.float64(1.5)),
     "crossings": (np.array([0.5, -1.0, -2.0, 0.3, 1.0, -0.2]),),
     "counted": (np.float64(1.5), np.int64(4)),

@@ -290,6 +290,9 @@ def _list(s: Specialiser, iterable: Any = ()) -> Any:
 def _dict(s: Specialiser, source: Any = (), **more: Any) -> Any:
     if isinstance(source, dict):
         return s.own({**source, **more})
+    if special_methods.find(source, "keys"):
+        keys = iteration.items(s, s.call(calls.attribute(s, source, "keys")))
+        source = [(key, s.subscript(source, key)) for key in keys]
     pairs = [tuple(iteration.items(s, p)) for p in iteration.items(s, source)]
     for key, *_ in pairs:
         s.hashable(key, "a dict's key")

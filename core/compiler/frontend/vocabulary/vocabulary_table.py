@@ -524,6 +524,7 @@ _UFUNC_HINTS = {
 def _table() -> dict[int, Row]:
     if not _TABLE:
         from . import (
+            vocabulary_collections,
             vocabulary_delian,
             vocabulary_math,
             vocabulary_numpy,
@@ -533,7 +534,7 @@ def _table() -> dict[int, Row]:
 
         modules = (
             *(vocabulary_numpy, vocabulary_math, vocabulary_python, vocabulary_delian),
-            vocabulary_random,
+            *(vocabulary_random, vocabulary_collections),
         )
         for row in (row for module in modules for row in module.rows()):
             _TABLE[id(row.function)] = row
