@@ -356,7 +356,7 @@ def _has_identity_alone(a: Any, b: Any) -> bool:
 
 
 def _compare_trees(s: Specialiser, op: str, a: Any, b: Any) -> Any:
-    """`==` and `!=` of lists, tuples and dicts, item by item.
+    """Comparisons of lists, tuples and dicts, item by item.
 
     As in Python, an item is equal to itself.
     """
@@ -373,8 +373,33 @@ def _compare_trees(s: Specialiser, op: str, a: Any, b: Any) -> Any:
             return op == "!="
         if (a is None or b is None) and "__eq__" not in (*vars(type(a)), *vars(type(b))):
             return op == "!="
+    elif listed is not None and not _asks_users((*a, *b)):
+        return _in_order(s, op, a, b)
     hint = "compare their arrays one by one"
     raise s.needs_static(a if not is_static(a) else b, f"`{op}` of structures", hint)
+
+
+def _in_order(s: Specialiser, op: str, a: Sequence[Any], b: Sequence[Any]) -> Any:
+    """`<` and the like of two lists or tuples.
+
+    It is that of the first items that differ; of the lengths, where none does.
+    """
+    result: Any = COMPARE[op](len(a), len(b))
+    open_pairs: list[tuple[Any, Any]] = []
+    for x, y in zip(a, b, strict=False):
+        same = equal(s, x, y)
+        if same is True:
+            continue
+        one = compare(s, op, x, y)
+        if same is False:
+            result = one
+            break
+        open_pairs.append((same, one))
+    for same, one in reversed(open_pairs):
+        kind = kind_of(result) | kind_of(one)
+        made = arithmetic.select(s, Tensor(same), result, one)
+        result = Tensor(made.value, kind=kind)
+    return result
 
 
 def _all_equal(s: Specialiser, pairs: Iterable[tuple[Any, Any]]) -> Any:

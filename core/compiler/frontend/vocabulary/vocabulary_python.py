@@ -175,6 +175,8 @@ def _extreme(name: str) -> Callable[..., Any]:
             return items[best]
         if is_static(tuple(items)):
             return operators.python(s, lambda: (max if name == "max" else min)(items), f"`{name}`")
+        if all(isinstance(value, tuple | list) for value in items):
+            return sorted_numbers.extreme(s, name, items, items)
         for value in items:
             if not is_number(value):
                 raise s.needs_static(tuple(items), f"what `{name}` compares")
