@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from . import tree
-from .traced import SCALAR
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,21 +45,3 @@ class Ragged:
         if isinstance(data, np.ndarray) and isinstance(count, int | np.integer | np.ndarray):
             return data[(slice(None),) * axis + (slice(int(count)),)].copy()
         return cls(data, count, axis)
-
-
-@dataclass(frozen=True, eq=False)
-class ListOf:
-    """A list of such a length among the results of a program."""
-
-    array: Any
-    """Its items, as a `Ragged`."""
-    kind: int = tree.static_field(default=0)
-    """What each is in Python (`traced`)."""
-
-    @classmethod
-    def tree_build(cls, parts: Iterable[Any], kind: int) -> Any:
-        """The node of these parts; of arrays the list itself."""
-        (array,) = parts
-        if isinstance(array, np.ndarray):
-            return list(array) if kind & SCALAR else array.tolist()
-        return cls(array, kind)

@@ -26,7 +26,6 @@ from .hir import tail_calls
 from .memory import stores
 from .memory.stores import Memory
 from .numpy import arithmetic
-from .ragged import ragged_lists
 from .scope import free_values
 from .specialise import Specialiser, StaticNeeded
 from .values import Tensor, describe, is_number, kind_of
@@ -78,25 +77,25 @@ def trace(
 def _unrolled_or_stacked(f: Callable[..., Any], looping: bool, *arguments: Any) -> Traced:
     """A program with unrolled loops; a long one with lists of numbers as arrays."""
     try:
-        return _traced(f, looping, False, unroll_limits.FIRST_MAX, *arguments)
+        return _traced(f, False, unroll_limits.FIRST_MAX, looping, *arguments)
     except TooLong:
         pass
     try:
-        return _traced(f, looping, True, unroll_limits.UNROLLED_MAX, *arguments)
+        return _traced(f, True, unroll_limits.UNROLLED_MAX, looping, *arguments)
     except ProgramError as e:
         if e.code == "DL122":
             raise
         try:  # What a loop that was unrolled leaves is known, and may be needed.
-            return _traced(f, looping, False, unroll_limits.UNROLLED_MAX, *arguments)
+            return _traced(f, False, unroll_limits.UNROLLED_MAX, looping, *arguments)
         except (ProgramError, TooLong):
             raise e from None
 
 
 def _traced(
     f: Callable[..., Any],
-    looping: bool,
     stacking: bool,
     size_max: int,
+    looping: bool,
     specs: tuple[Any, ...],
     name: str | None,
     simplified: bool,
@@ -142,8 +141,7 @@ def _traced(
     s.scope.inputs = params
     with _deep_recursion(), _as_program_errors(s), np.errstate(all="ignore"):
         s.look(f)
-        result = ragged_lists.as_results(s, calls.call(s, f, args, {}))
-        result = complexes.all_as_pairs(s, result)
+        result = complexes.all_as_pairs(s, calls.call(s, f, args, {}))
         out, out_structure = tree.flatten(result)
         _check_kinds(s, out_structure)
         kinds = tuple(kind_of(v) if is_number(v) else 0 for v in out)

@@ -14,7 +14,8 @@ so structures need no abstract double, and everything static is computed by Pyth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -358,19 +359,33 @@ class Counted:
         self.item = item
 
 
+class NoNumbers:
+    """Stands for the items of a list that are no real numbers."""
+
+    __slots__ = ()
+
+
+NO_NUMBERS = NoNumbers()
+
+
+@dataclass(frozen=True, eq=False)
 class RaggedList:
-    """A list whose length only the running program knows (`ragged.ragged_lists`).
+    """A list whose length only the running program knows (`ragged.ragged_lists`)."""
 
-    `array`: its items, of the class `kind`, as an array of such a length; None where they are no
-    numbers. `count`: how many there are.
-    """
+    array: Any
+    """Its items, as a `Ragged`; `NO_NUMBERS` where only their number is kept."""
+    count: Any
+    """How many there are: i64[]."""
+    kind: int = tree.static_field(default=0)
+    """What each item is in Python, as a `Tensor.kind`."""
 
-    __slots__ = ("array", "count", "kind")
-
-    def __init__(self, array: Ragged | None, count: Tensor, kind: int) -> None:
-        self.array = array
-        self.count = count
-        self.kind = kind
+    @classmethod
+    def tree_build(cls, parts: Iterable[Any], kind: int) -> Any:
+        """The node of these parts; of arrays the list itself."""
+        array, count = parts
+        if isinstance(array, np.ndarray):
+            return list(array) if kind & SCALAR else array.tolist()
+        return cls(array, count, kind)
 
     def __bool__(self) -> bool:
         raise NotKnown
@@ -496,6 +511,8 @@ def describe(value: Any) -> str:
         return _cut(f"one of {', '.join(map(describe, value.functions))}")
     if isinstance(value, Once):
         return "an iterator"
+    if isinstance(value, NoNumbers):
+        return "a list of items that are no real numbers"
     if isinstance(value, RaggedList):
         return "a list whose length the data decide"
     if isinstance(value, Picked | Whole):

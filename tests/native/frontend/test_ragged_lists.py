@@ -103,6 +103,21 @@ def a_handler_of_an_index(v, t):
         return v[0]
 
 
+def two_lists_of_two_paths(v, t):
+    kept = [x for x in v if x > t] if t > 2 else [x * 2 for x in v if x < t]
+    for k in range(3):
+        kept = [x for x in kept if x != k]
+    return kept, len(kept)
+
+
+def errors_of_items(v, t):
+    try:
+        kept = [1 / (float(x) - 5) for x in v if x > t]
+        return kept[0] + len(kept)
+    except ZeroDivisionError:
+        return t
+
+
 def differences(v, t):
     kept = [x for x in v if x > t]
     return [kept[j] - kept[j - 1] for j in range(1, len(kept))]
@@ -157,6 +172,7 @@ AGREE = [
     *(going_through_places, an_index, an_index_beyond, differences, lists_of_a_list, of_a_mask),
     *(places_as_an_index, lists_in_a_list, an_error_in_a_condition, a_change_afterwards),
     *(within_a_tuple, a_handler_of_an_index, of_an_array),
+    *(two_lists_of_two_paths, errors_of_items),
 ]
 
 
@@ -225,8 +241,8 @@ def a_change_of_an_item(v, t):
     return kept
 
 
-def two_lists_of_two_paths(v, t):
-    kept = [x for x in v if x > t] if t > 2 else [x for x in v if x < t]
+def a_list_of_one_path(v, t):
+    kept = [x for x in v if x > t] if t > 2 else []
     return len(kept)
 
 
@@ -278,12 +294,12 @@ def two_classes(v, t):
 REFUSED = [
     (a_list_that_grows, "DL107", "`append` of a list whose length"),
     (a_change_of_an_item, "DL107", "a store into a list"),
-    (two_lists_of_two_paths, "DL108", "a list whose length"),
+    (a_list_of_one_path, "DL108", "a list whose length"),
     (a_slice, "DL107", "such an index"),
     (joined, "DL107", r"`\+` of a list"),
     (equal, "DL107", "`==` of a list"),
     (among, "DL107", "`in` of a list"),
-    (pairs, "DL107", "no real numbers"),
+    (pairs, "DL118", "no real numbers"),
     (a_shape, "DL107", "a shape must be known"),
     (unpacked, "DL107", "item by item"),
     (over_two, "DL107", r"v\[v > t\]"),

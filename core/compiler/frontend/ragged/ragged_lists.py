@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ... import tree
 from ...ir import DType
-from ...ragged import ListOf, Ragged
+from ...ragged import Ragged
 from ...traced import ARRAY
 from .. import operators
 from ..flow import iteration
@@ -24,6 +23,7 @@ from ..memory import array_changes, stores
 from ..numpy import arithmetic
 from ..numpy.formulas import fails, refuses
 from ..values import (
+    NO_NUMBERS,
     Counted,
     Method,
     Once,
@@ -84,7 +84,7 @@ class _Room:
         s.natural.known[number.value] = 0, self.most
         s.ragged = True
         if self.data is None:
-            return RaggedList(None, number, 0)
+            return RaggedList(NO_NUMBERS, number)
         found = Ragged(self.data, number)
         return RaggedList(new(s, normal(s, found), number), number, self.kind)
 
@@ -157,7 +157,7 @@ def counted(s: Specialiser, values: RaggedList) -> Counted:
 
 def _array(s: Specialiser, values: RaggedList, what: str) -> Ragged:
     """The items as an array."""
-    if values.array is None:
+    if type(values.array) is not Ragged:
         text = f"{what} of {describe(values)}, and whose items are no real numbers"
         raise s.static_needed(text, "write it as a `for` statement; `len` counts the items")
     return new(s, plain(values.array), values.count)
@@ -287,21 +287,9 @@ _REDUCED: dict[str, Callable[..., Any]] = {
 _WITH_DEFAULT: dict[str, Callable[..., Any]] = {"min": _min_or, "max": _max_or}
 
 
-def as_results(s: Specialiser, result: Any) -> Any:
-    """What a program gives to its caller, its lists of such a length as nodes of a tree."""
-    leaves, structure = tree.flatten(result)
-    if not any(type(v) is RaggedList for v in leaves):
-        return result
-    made = [
-        ListOf(_array(s, v, "a result"), v.kind) if type(v) is RaggedList else v for v in leaves
-    ]
-    return tree.unflatten(structure, made)
-
-
 __all__ = [
     "among",
     "as_array",
-    "as_results",
     "call",
     "collected",
     "counted",
