@@ -186,16 +186,15 @@ class Comprehension:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A built-in function of a generator expression: its call, and the same as a loop.
-
-    Also a list comprehension, whose `name` is "list". `name` is that of the function; `loop` makes
-    the loop, and is None where there is none.
-    """
+    """A built-in function of a generator expression, or a list comprehension; and it as a loop."""
 
     loc: Loc
     name: str
+    """The function's, as `sum`; that of a list comprehension is "list"."""
     call: Call | Comprehension
+    """The call of the function."""
     loop: Callable[[], FunctionDef] | None
+    """Makes the loop; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
