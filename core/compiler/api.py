@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, dataclass_tr
 import numpy as np
 
 from ..common.errors import DelianError
-from . import debugging, in_place, known_numbers, tree
+from . import debugging, in_place, known_arguments, tree
 from .backends import Backend, Executable, compile_function
 from .eager_vmap import loop_over_lanes
 from .ir import Function, TensorType
@@ -237,7 +237,9 @@ class Compiled(Generic[P, R_co]):
             given = [Static(v) if j in some else v for j, v in enumerate(leaves)]
             return self._trace(unflatten(structure, given), self._changes, True, looping)
 
-        traced, some = known_numbers.made(leaves, None if known is None else known.leaves, attempt)
+        traced, some = known_arguments.made(
+            leaves, None if known is None else known.leaves, attempt
+        )
         if known is None and some:
             self._known[types] = _Known(some)
         return traced
