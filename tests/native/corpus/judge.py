@@ -199,7 +199,7 @@ def judge(
             except programs.TookTooLong:
                 words = "not run: it takes too long"
             found["gradient"] = words
-            if words[0].isdigit() or words.startswith("-"):
+            if ", by differences " in words:
                 found |= {"is": "different", "why": f"gradient: {words}"}
     return name | found
 
