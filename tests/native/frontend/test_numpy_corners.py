@@ -550,6 +550,12 @@ REFUSALS: dict[str, tuple[str, ...]] = {
     ),
     "the inverse of no axes": ("return np.linalg.tensorinv(a, 0)", "np.eye(2)"),
     "the inverse of a number": ("return np.linalg.tensorinv(a)", "1.0"),
+    "an integer of one type or another": (
+        "return np.floor(max((b for b in [2, a])))",
+        "np.int32(0)",
+    ),
+    "a number that is left as it is": ("return np.positive(max([2, a]))", "np.float32(0.5)"),
+    "a stack of one type or another": ("return np.stack([max([2, a]), a])", "np.int32(0)"),
     "the average of no columns": ("return np.average(a, -1)", "np.ones((0, 3))"),
 }
 

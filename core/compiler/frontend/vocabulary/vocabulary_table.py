@@ -97,8 +97,9 @@ class Row:
             args = as_arrays(s, self.handler, args)
             if not (isinstance(f, np.ufunc) or f in _PROMOTING or kwargs.get("dtype") is not None):
                 for value in (*args, *kwargs.values()):
-                    if type(value) is Tensor:
-                        arithmetic.one_type(s, value)
+                    for item in value if isinstance(value, list | tuple) else (value,):
+                        if type(item) is Tensor:
+                            arithmetic.one_type(s, item)
         if isinstance(f, np.ufunc):
             args, kwargs = self.of_type(s, args, kwargs)
             args = _in_loop_type(s, self, args)
@@ -167,13 +168,17 @@ def _in_loop_type(s: Specialiser, row: Row, args: Sequence[Any]) -> Sequence[Any
     if len(values) != row.function.nin or not all(map(arithmetic.is_operand, values)):
         return args
     kinds = [arithmetic.dtype_of(s, v) for v in values]
-    if not any(kind in _OF_OTHER_LOOPS for kind, _ in kinds):
-        return args
-    loop = _loop(s, row, kinds)
+    other = any(kind in _OF_OTHER_LOOPS for kind, _ in kinds)
     classes = [arithmetic.alternatives(s, v) for v in values]
-    several = [v for v, found in zip(values, classes, strict=True) if len(found) > 1]
+    # An integer that a function leaves as it is may be of NumPy's type or, of Python's, of i64.
+    several = [
+        v for v, f in zip(values, classes, strict=True) if len(f) > 1 and (other or _is_narrow(v))
+    ]
     if several and len({_loop(s, row, c)[row.function.nin :] for c in product(*classes)}) > 1:
         raise arithmetic.depends(s, several[0])
+    if not other:
+        return args
+    loop = _loop(s, row, kinds)
     out, has_bool = [], any(kind is DType.BOOL for kind, _ in kinds)
     for value, (kind, weak), to in zip(values, kinds, loop, strict=False):
         of_bool = has_bool and kind.is_int and to.kind == "f"
@@ -186,6 +191,12 @@ def _in_loop_type(s: Specialiser, row: Row, args: Sequence[Any]) -> Sequence[Any
                 value = tensor_of(s, value, to)
         out.append(value)
     return out
+
+
+def _is_narrow(value: Any) -> bool:
+    """Whether it may be a number of NumPy's type, which is not the one that Python's have."""
+    usual = (DType.BOOL, DType.I64, DType.F64)
+    return type(value) is Tensor and value.kind & SCALAR != 0 and value.dtype not in usual
 
 
 def check_loop(
