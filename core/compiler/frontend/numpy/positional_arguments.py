@@ -85,6 +85,8 @@ def misfit(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str
     """Why a function of NumPy does not take these arguments, whatever they are of."""
     if function is np.where and len(args) == 2:
         return "NumPy takes both of x and y, or neither"
+    if isinstance(function, np.ufunc) and len(args) < function.nin:
+        return f"NumPy's function takes {function.nin} operands"
     theirs = _signature(function) if _is_numpys(function) else None
     if theirs is None:
         return None
