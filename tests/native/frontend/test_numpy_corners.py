@@ -556,6 +556,7 @@ REFUSALS: dict[str, tuple[str, ...]] = {
     ),
     "a number that is left as it is": ("return np.positive(max([2, a]))", "np.float32(0.5)"),
     "a stack of one type or another": ("return np.stack([max([2, a]), a])", "np.int32(0)"),
+    "a sum into as many rows as hold": ("v = a[b]\nreturn np.add(v, 1, out=v)", "np.eye(2), True"),
     "a sum of no operands": ("return np.add(out=a)", "np.ones(2)"),
     "the average of no columns": ("return np.average(a, -1)", "np.ones((0, 3))"),
 }
