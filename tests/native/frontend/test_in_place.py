@@ -294,3 +294,23 @@ def test_a_row_that_may_be_a_view_of_another_stride_is_refused(refusal):
         return y
 
     assert "depends on the order" in refusal(f, np.ones((3, 3)))
+
+
+@pytest.mark.parametrize("view", [np.squeeze, np.transpose, np.ravel, np.atleast_1d, np.asarray])
+def test_a_view_of_rank_0_sees_what_becomes_of_its_array(agree, view):
+    def f(x):
+        x = x.copy()
+        y, z = view(x), np.squeeze(x[None])
+        v = x[None]
+        v /= 2
+        x += 1
+        return y, z
+
+    def g(x):
+        x = x.copy()
+        y = view(x)
+        y += 1
+        return x, y
+
+    agree(f, np.array(-0.75))
+    agree(g, np.array(-0.75))

@@ -351,4 +351,6 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda w, h: np.take_along_axis(w[h], w[h].astype(int), 0), "take_along_axis needs"),
     (lambda v: np.unique(np.where(v > 0), return_inverse=True), "the inverse of np.unique needs"),
     (lambda x: np.broadcast_to(x[x > 0], (2, 5)), "np.broadcast_to needs the length"),
+    (lambda x: np.sum(x[x > 0], where=x[x > 0] > 1), "`where` of `np.sum`"),
+    (lambda x: np.multiply(x[x > 0], 2, where=x[x > 0] > 1), "`where` of `np.multiply`"),
 ]

@@ -159,7 +159,12 @@ def kept(handler: Callable[..., Any]) -> Callable[..., Any]:
         made = handler(s, a, *args, **kwargs)
         if type(made) is not Tensor or made.shape or type(a) is not Tensor:
             return made
-        return Tensor(made.value, kind=SCALAR if a.kind == SCALAR else ARRAY)
+        kind = SCALAR if a.kind == SCALAR else ARRAY
+        if made.kind != kind:
+            if made is a:
+                return Tensor(made.value, kind=kind)
+            made.kind, made.weak = kind, False  # It may be a view.
+        return made
 
     return run
 

@@ -73,6 +73,9 @@ def call(s: Specialiser, row: Row, f: Any, args: Sequence[Any], kwargs: Mapping[
     if among((kwargs.get("out"),)):
         text = f"`{row.name}` cannot write to an array whose length depends on the data"
         raise s.error("DL115", text, "take the result: y = np.add(a, b)")
+    if among((kwargs.get("where"),)):
+        text = f"`where` of `{row.name}` cannot be an array whose length depends on the data"
+        raise s.error("DL115", text, "choose elements by both masks before, as in x[a & b]")
     if row.name in PYTHON:
         asked = args[:1] if row.name != "zip" else args
         within = row.name in _OF_CONTAINERS and all(type(a) is not Ragged for a in asked)
