@@ -32,6 +32,8 @@ _PRODUCTS = ("dot", "attention")
 _REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
 #: What a copied element costs, in operations of a product.
 _COPY_COST = 8
+#: So much of the products must be saved: the rows that are left no longer follow one another.
+_SAVED_MIN = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def drop_dead_elements(block: Block) -> Block:
         else:
             made.narrow(op, need)
     results = tuple([made.whole(result) for result in block.results])
-    return Block(block.params, made.ops, results) if made.saved > 0 else block
+    return Block(block.params, made.ops, results) if made.pays else block
 
 
 def _whole(value: Value) -> Box:
@@ -256,9 +258,13 @@ class _Rebuilt:
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
-        self.saved = 0
+        self._before = self._after = 0  # operations of the products, and of copies
         self._made: dict[Value, tuple[Value, Box]] = {}
         self._cut: dict[tuple[Value, Box], Value] = {}
+
+    @property
+    def pays(self) -> bool:
+        return self._before - self._after > _SAVED_MIN * self._before
 
     def there(self, value: Value) -> tuple[Value, Box]:
         """What stands for a value, and which elements of it that holds."""
@@ -270,7 +276,7 @@ class _Rebuilt:
         if there == box:
             return found
         if (value, box) not in self._cut:
-            self.saved -= _COPY_COST * prod(_sizes(box))
+            self._after += _COPY_COST * prod(_sizes(box))
             attrs = _within(box, (1,) * len(box), there)
             self._cut[value, box] = self._add("slice", (found,), attrs, locs).results[0]
         return self._cut[value, box]
@@ -299,7 +305,7 @@ class _Rebuilt:
             less = self._add(op.name, operands, need.attrs, op.locs)
         if op.name in _PRODUCTS:
             cost = PRIMITIVES[op.name].cost
-            self.saved += cost(op) - cost(less)
+            self._before, self._after = self._before + cost(op), self._after + cost(less)
         for old, new, box in zip(op.results, less.results, need.results, strict=True):
             self._made[old] = new, box
 
