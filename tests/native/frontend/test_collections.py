@@ -137,6 +137,26 @@ def arithmetic_of_counts(v, t):
     return joined, list(a.elements()), a == Counter([2, 1, 1]), a == {1: 2, 2: 1}, t
 
 
+def counts_in_place(v, t):
+    """Operators in place change the counter, and drop what is not above zero."""
+    c = Counter("aabd")
+    names = d, e, f, g = [c, c, c, c]
+    d += Counter("bc")
+    e -= {"a": 1, "d": 2}
+    f |= Counter(z=3, a=-1)
+    g &= Counter(z=2, a=5, b=1)
+    return dict(c), all(n is c for n in names), dict(-Counter(a=-1, b=2)), dict(+Counter(a=-1, b=2))
+
+
+def counts_of_nothing(v, t):
+    equal = Counter(a=2) == Counter(a=2, b=0), Counter(a=2, b=0) == {"a": 2}
+    c = Counter(a=True)
+    c.update(a=t)
+    sums = Counter({"a": True}) + Counter({"b": True})
+    given = dict(Counter({"a": True})), dict(Counter(iterable=3)), dict(sums)
+    return equal, c["a"], given, len(defaultdict(None, default_factory=t))
+
+
 def an_order(v, t):
     d = OrderedDict(a=t, b=2.0)
     d["c"] = v[0]
@@ -182,7 +202,8 @@ def places_in_an_order(v, t):
 AGREE = [
     *(a_moving_mean, ends_of_a_deque, items_of_a_deque, classes, an_empty_deque, breadth_first),
     *(a_deque_in_a_loop, sums_by_key, lists_by_key, a_factory_of_ones_own, a_default_in_a_branch),
-    *(no_factory, counts, arithmetic_of_counts, an_order, shortest_path, a_heap_of_pairs),
+    *(no_factory, counts, arithmetic_of_counts, counts_in_place, counts_of_nothing, an_order),
+    *(shortest_path, a_heap_of_pairs),
     *(the_smallest, places_in_an_order),
 ]
 
@@ -236,7 +257,23 @@ def a_place_of_a_number(v, t):
     return np.zeros(2)[bisect.bisect([0, 100], np.sum(v))]
 
 
+def a_counter_and_a_dict(v, t):
+    return Counter(a=1) + {"a": 1}
+
+
+def a_deque_and_a_list(v, t):
+    q, items = deque([t]), [t]
+    return len(q + items)
+
+
+def a_factory_that_is_none(v, t):
+    return len(defaultdict([("a", t)]))
+
+
 REFUSED = [
+    (a_counter_and_a_dict, "DL119", "does not take Counter"),
+    (a_deque_and_a_list, "DL112", "can only concatenate deque"),
+    (a_factory_that_is_none, "DL112", "must be callable or None"),
     (a_deque_of_two_lengths, "DL108", "on one path"),
     (a_deque_that_grows_in_its_loop, "DL111", "changes in the loop"),
     (a_result, "DL118", r"list\(x\)"),

@@ -123,6 +123,8 @@ class Deque:
         return self._items == list(other)
 
     def __add__(self, other: Any) -> Any:
+        if not isinstance(other, collections.deque):
+            raise TypeError("can only concatenate deque to deque")
         made = self.copy()
         made.extend(other)
         return made
@@ -186,8 +188,10 @@ class DefaultDict(_OfDict):
     _delian_stands_for = collections.defaultdict
 
     def __init__(
-        self, default_factory: Callable[[], Any] | None = None, *given: Any, **more: Any
+        self, default_factory: Callable[[], Any] | None = None, /, *given: Any, **more: Any
     ) -> None:
+        if default_factory is not None and not callable(default_factory):
+            raise TypeError("first argument must be callable or None")
         self.default_factory = default_factory
         self._items = dict(*given, **more)
 
@@ -255,7 +259,7 @@ class Counter(_OfDict):
 
     _delian_stands_for = collections.Counter
 
-    def __init__(self, iterable: Any = None, **more: Any) -> None:
+    def __init__(self, iterable: Any = None, /, **more: Any) -> None:
         self._items = {}
         self.update(iterable, **more)
 
@@ -270,22 +274,27 @@ class Counter(_OfDict):
         if iterable is None:
             return
         if isinstance(iterable, dict):
+            if sign > 0 and len(self._items) == 0:
+                self._items.update(dict(iterable))
+                return
             for key, count in list(iterable.items()):
-                self._items[key] = self[key] + count if sign > 0 else self[key] - count
+                self._items[key] = count + self[key] if sign > 0 else self[key] - count
         else:
             for key in iterable:
                 self._items[key] = self[key] + sign
 
-    def update(self, iterable: Any = None, **more: Any) -> None:
+    def update(self, iterable: Any = None, /, **more: Any) -> None:
         self._add(iterable, 1)
         self._add(more, 1)
 
-    def subtract(self, iterable: Any = None, **more: Any) -> None:
+    def subtract(self, iterable: Any = None, /, **more: Any) -> None:
         self._add(iterable, -1)
         self._add(more, -1)
 
     def elements(self) -> Iterator[Any]:
-        return iter([key for key, count in self._items.items() for _ in range(count)])
+        for key, count in self._items.items():
+            for _ in range(count):
+                yield key
 
     def most_common(self, n: Any = None) -> Any:
         found = sorted(self._items.items(), key=lambda pair: pair[1], reverse=True)
@@ -297,23 +306,71 @@ class Counter(_OfDict):
     def copy(self) -> Any:
         return Counter(self._items)
 
-    def _merged(self, other: Any, join: Callable[[Any, Any], Any]) -> Any:
-        """The counts of both that are above zero."""
+    def __eq__(self, other: object) -> Any:
+        """A key that is not there counts zero."""
+        if isinstance(other, collections.Counter):
+            return all(self[key] == other[key] for c in (self, other) for key in c)
+        return self._items == other if isinstance(other, dict) else NotImplemented
+
+    def _positive(self, other: Any, join: Callable[[Any, Any], Any], alone: int) -> Any:
+        """The counts of both that are above zero. alone: the sign of those of `other` alone."""
+        if not isinstance(other, collections.Counter):
+            return NotImplemented
         made = Counter()
-        for key in [*self, *(key for key in other if key not in self)]:
-            count = join(self[key], other[key])
-            if count > 0:
+        for key, count in self._items.items():
+            joined = join(count, other[key])
+            if joined > 0:
+                made[key] = joined
+        for key, count in other.items():
+            if key not in self and alone > 0 and count > 0:
                 made[key] = count
+            elif key not in self and alone < 0 and count < 0:
+                made[key] = 0 - count
         return made
 
     def __add__(self, other: Any) -> Any:
-        return self._merged(other, lambda a, b: a + b)
+        return self._positive(other, lambda a, b: a + b, 1)
 
     def __sub__(self, other: Any) -> Any:
-        return self._merged(other, lambda a, b: a - b)
+        return self._positive(other, lambda a, b: a - b, -1)
 
     def __or__(self, other: Any) -> Any:
-        return self._merged(other, lambda a, b: b if a < b else a)
+        return self._positive(other, lambda a, b: b if a < b else a, 1)
 
     def __and__(self, other: Any) -> Any:
-        return self._merged(other, lambda a, b: a if a < b else b)
+        return self._positive(other, lambda a, b: a if a < b else b, 0)
+
+    def __pos__(self) -> Any:
+        return self + Counter()
+
+    def __neg__(self) -> Any:
+        return Counter() - self
+
+    def _kept(self) -> Any:
+        """What an operator in place gives: itself, without counts that are not above zero."""
+        for key, count in list(self._items.items()):
+            if not count > 0:
+                del self._items[key]
+        return self
+
+    def __iadd__(self, other: Any) -> Any:
+        for key, count in other.items():
+            self[key] += count
+        return self._kept()
+
+    def __isub__(self, other: Any) -> Any:
+        for key, count in list(other.items()):
+            self[key] -= count
+        return self._kept()
+
+    def __ior__(self, other: Any) -> Any:
+        for key, count in other.items():
+            if count > self[key]:
+                self[key] = count
+        return self._kept()
+
+    def __iand__(self, other: Any) -> Any:
+        for key, count in list(self._items.items()):
+            if other[key] < count:
+                self[key] = other[key]
+        return self._kept()
