@@ -558,6 +558,9 @@ REFUSALS: dict[str, tuple[str, ...]] = {
     "a stack of one type or another": ("return np.stack([max([2, a]), a])", "np.int32(0)"),
     "a sum into as many rows as hold": ("v = a[b]\nreturn np.add(v, 1, out=v)", "np.eye(2), True"),
     "a sum of no operands": ("return np.add(out=a)", "np.ones(2)"),
+    "a search for nothing": ("return np.searchsorted(a, None)", "np.zeros(0)"),
+    "a range of a float": ("return [a for _ in range(b)]", "1.0, 2.0"),
+    "powers of a float": ("return np.vander(a, b)", "np.ones(2), 2.0"),
     "the average of no columns": ("return np.average(a, -1)", "np.ones((0, 3))"),
 }
 

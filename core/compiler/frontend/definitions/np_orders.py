@@ -51,6 +51,8 @@ def searchsorted(a: Tensor, v: Tensor, side: str = "left", sorter: Any = None) -
     a, v = np.asarray(a), np.asarray(v)
     if a.ndim != 1:
         raise ProgramError("DL115", f"np.searchsorted searches a vector, not rank {a.ndim}")
+    if v.dtype.kind not in "biufc":
+        raise ProgramError("DL119", "np.searchsorted: what is searched for is no number")
     if sorter is not None:
         a = np.take(a, sorter)
     n = a.shape[0]

@@ -185,8 +185,8 @@ def _range_region(s: Specialiser, node: hir.For, frame: Frame, source: TensorRan
     )
 
 
-def _whole(s: Specialiser, value: Any) -> Value:
-    """A bound of a range, as i64[]."""
+def check_whole(s: Specialiser, value: Any) -> None:
+    """Raises ProgramError for what is no bound of a range."""
     dtype, weak = arithmetic.dtype_of(s, value)
     is_truth = dtype is DType.BOOL and not weak
     if dtype.is_float or is_truth or arithmetic.shape_of(value) != ():
@@ -194,6 +194,11 @@ def _whole(s: Specialiser, value: Any) -> Value:
         raise s.error(
             "DL119", f"a range's bounds must be whole numbers, not {describe(value)}", hint
         )
+
+
+def _whole(s: Specialiser, value: Any) -> Value:
+    """A bound of a range, as i64[]."""
+    check_whole(s, value)
     return indexing.place_of(s, value, int).value
 
 

@@ -19,7 +19,7 @@ from .. import calls, operators, pynumbers, special_methods
 from ..complexes.complex_python import CMATH, complex_of
 from ..containers import program_objects, sorted_numbers
 from ..definitions import np_generators
-from ..flow import cached_calls, host_calls, iteration, raises
+from ..flow import cached_calls, host_calls, iteration, loops, raises
 from ..numpy import arithmetic
 from ..numpy.arithmetic import tensor
 from ..ragged import ragged_python
@@ -72,6 +72,8 @@ def _range(s: Specialiser, *bounds: Any) -> Any:
         raise s.error("DL105", f"`range` takes one to three numbers, not {len(bounds)}")
     if is_static(bounds):
         return operators.python(s, lambda: range(*bounds), "`range`")
+    for bound in bounds:
+        loops.check_whole(s, bound)
     start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
     return TensorRange(start, stop, bounds[2] if len(bounds) == 3 else 1)
 
