@@ -312,6 +312,16 @@ def several_axes(w: Any, v: Any, h: Any) -> Any:
     return a, b, c, d, e, cube
 
 
+def one_row_of_masks(w: Any) -> Any:
+    """A mask that is true once goes with one that is true several times."""
+    w = w[:3]
+    a, b = w.copy(), w.copy()
+    once, often = w[:, 0] == np.max(w[:, 0]), w[0] > -5
+    a[once, often] = 7.0
+    b[once, [1]] = 8.0
+    return a, b, w[once, often], w[w[:, 0] > -9, w[0] == np.max(w[0])], w[once, 1]
+
+
 def single_truths(v: Any, p: Any) -> Any:
     total = np.array(p)
     total[total > 1] *= 4
@@ -330,8 +340,14 @@ def single_truths(v: Any, p: Any) -> Any:
 FUNCTIONS: list[Any] = [
     *(looped, looped_by_index, rows, guarded, branches, shrinking, changed, scattered, too_few),
     *(to_places, one_value, sorted_in_place, as_index_after_change, grows),
-    *(in_containers, several_axes, single_truths),
+    *(in_containers, several_axes, one_row_of_masks, single_truths),
 ]
+
+
+def store(array: Any, index: Any, value: Any) -> Any:
+    array[index] = value
+    return array
+
 
 #: Refused, with these words.
 REFUSED: list[tuple[Any, str]] = [
@@ -351,6 +367,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda w, h: np.take_along_axis(w[h], w[h].astype(int), 0), "take_along_axis needs"),
     (lambda v: np.unique(np.where(v > 0), return_inverse=True), "the inverse of np.unique needs"),
     (lambda x: np.broadcast_to(x[x > 0], (2, 5)), "np.broadcast_to needs the length"),
+    (lambda w, h: store(w, (np.arange(w.shape[0]), w[0] > 0), 1.0), "an array of another length"),
     (lambda x: np.sum(x[x > 0], where=x[x > 0] > 1), "`where` of `np.sum`"),
     (lambda x: np.multiply(x[x > 0], 2, where=x[x > 0] > 1), "`where` of `np.multiply`"),
 ]

@@ -90,12 +90,19 @@ def of_array(s: Specialiser, x: Tensor, index: Any) -> Any:
     items, count, where = _as_places(s, x, given)
     expanded, dots = indexing.expanded(s, x, tuple(items))
     at = [k for k, i in enumerate(expanded) if indexing.is_index(i)]
-    for k in at:
-        shape = arithmetic.shape_of(expanded[k])
-        if shape != () and not any(expanded[k] is i for i in where) and shape[0] != 1:
-            raise refused(s, "an index with an array of another length", given[0])
+    _check_others(s, [expanded[k] for k in at], where, given[0])
     data = indexing.subscript(s, x, tuple(items))
     return new(s, padded(s, data, count), count, indexing.front_of(expanded, at, dots))
+
+
+def _check_others(
+    s: Specialiser, arrays: Sequence[Any], where: Sequence[Tensor], given: Any
+) -> None:
+    """Refuses an index array among those of a length that the data decide, but of one place."""
+    for array in arrays:
+        shape = arithmetic.shape_of(array)
+        if shape not in ((), (1,)) and not any(array is i for i in where):
+            raise refused(s, "an index with an array of another length", given)
 
 
 def _as_places(
@@ -122,9 +129,9 @@ def _as_places(
             axis += len(x.shape) - width if item is Ellipsis else item is not None
     first = found[0]
     for other in found[1:]:
-        _same_length(s, first, other, "shape mismatch: indexing arrays could not be broadcast")
         if capacity(other) != capacity(first):
             raise refused(s, "an index with an array of another length", other)
+        first = Ragged(first.data, _common_count(s, first, other))
     return out, first.count, [r.data for r in found]
 
 
@@ -151,15 +158,22 @@ def _index(s: Specialiser, r: Ragged) -> Tensor:
     return at
 
 
-def _same_length(s: Specialiser, a: Ragged, b: Ragged, words: str) -> None:
+def _common_count(s: Specialiser, a: Ragged, b: Ragged) -> Tensor:
+    """How many places two arrays of places give: one place is repeated, as its padding is."""
+    joint: Tensor = a.count
     if same_count(a, b):
-        return
+        return joint
+    m, n = Tensor(a.count.value), Tensor(b.count.value)
+    one = arithmetic.equal(s, m, 1)
+    alike = arithmetic.bitwise_or(s, arithmetic.equal(s, m, n), arithmetic.equal(s, n, 1))
 
     def make(m: int, n: int) -> BaseException:
-        return IndexError(f"{words} together with shapes ({m},) ({n},) ")
+        text = "shape mismatch: indexing arrays could not be broadcast together"
+        return IndexError(f"{text} with shapes ({m},) ({n},) ")
 
-    bad = arithmetic.not_equal(s, Tensor(a.count.value), Tensor(b.count.value))
-    check(s, bad, make, a.count, b.count)
+    check(s, arithmetic.invert(s, arithmetic.bitwise_or(s, one, alike)), make, a.count, b.count)
+    joint = number(arithmetic.select(s, one, n, m).value)
+    return joint
 
 
 # Items of a ragged array
@@ -460,15 +474,18 @@ def store_in(s: Specialiser, x: Tensor, index: Any, value: Any) -> None:
 def _scatter(s: Specialiser, x: Tensor, items: list[Any], value: Any) -> None:
     """At places whose number the data decide, one after the other."""
     last = max(k for k, i in enumerate(items) if is_mask(i) or type(i) is Ragged)
-    if items[last + 1 :]:  # x[mask, :3] = v writes to the view x[:, :3].
+    behind = items[last + 1 :]
+    if behind and all(map(_is_basic, behind)):  # x[mask, :3] = v writes to the view x[:, :3].
         axes = sum(len(i.shape) if is_mask(i) else 1 for i in items[: last + 1])
-        x = indexing.place(s, x, (*[slice(None)] * axes, *items[last + 1 :]))
+        x = indexing.place(s, x, (*[slice(None)] * axes, *behind))
         items = items[: last + 1]
     found, count, where = _as_places(s, x, items)
     single = is_number(value) and arithmetic.shape_of(value) == ()
     if not single and any(not (any(i is w for w in where) or type(i) is int) for i in found):
         text = f"an assignment at several axes of {describe(x)}"
         raise s.error("DL111", text, "assign by places along the first axes: x[rows, columns] = v")
+    expanded, _ = indexing.expanded(s, x, tuple(found))
+    _check_others(s, [i for i in expanded if indexing.is_index(i)], where, items[0])
     n = where[0].shape[0]
     if not n:
         return
@@ -482,6 +499,13 @@ def _scatter(s: Specialiser, x: Tensor, items: list[Any], value: Any) -> None:
     if have > len(rest):
         value = _one_each(s, value, count, n, rest)
     array_changes.scatter(s, x, tuple(found), value, None, count.value)
+
+
+def _is_basic(item: Any) -> bool:
+    """Whether an entry of an index gives a view."""
+    if type(item) is Tensor:
+        return not item.shape and item.dtype is not DType.BOOL
+    return item is None or item is Ellipsis or type(item) in (int, slice)
 
 
 def _one_each(s: Specialiser, value: Any, count: Tensor, n: int, rest: Sequence[int]) -> Tensor:
