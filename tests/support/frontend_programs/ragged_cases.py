@@ -27,6 +27,8 @@ VALUES: dict[str, Any] = {
 #: Equal to NumPy's result, dtype and shape, or to the error that it raises.
 SAME: list[Any] = [
     lambda x: x[x > 0],
+    lambda x, n: x[n > 9][np.argsort(x[n > 9])],
+    lambda x, n: x[n > 0][1:][np.argsort(x[n > 0][1:])],
     lambda x, h: (x[h], x[~h], x[h & (x > 1)]),
     lambda x, n: (x[n > 0], n[n > 0].size, n[n > 0].sum()),
     lambda k, m, o, h, f: (k[k > 0], m[m > 2], o[o > 5], h[h], f[f > 0]),
@@ -368,6 +370,18 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda v: np.unique(np.where(v > 0), return_inverse=True), "the inverse of np.unique needs"),
     (lambda x: np.broadcast_to(x[x > 0], (2, 5)), "np.broadcast_to needs the length"),
     (lambda w, h: store(w, (np.arange(w.shape[0]), w[0] > 0), 1.0), "an array of another length"),
+    (lambda x: x[x > 0][x[0] > 0], "an index by a single truth"),
+    (lambda x: np.sum(x[x > 0], where=x > 0), "`where` of `np.sum`"),
+    (lambda x: np.fix(x[x > 0], x), "cannot write to an array whose length"),
+    (lambda x: np.full_like(x[x > 0], x), "`fill_value` of `np.full_like`"),
+    (lambda x: np.round(x[x > 0], x[x > 0]), "`decimals` of `np.round`"),
+    (lambda x: np.expand_dims(x[x > 0], 7), "no axis 7 of 2"),
+    (lambda w, h: np.transpose(w[h], 1), "not the axes"),
+    (lambda w, h: np.size(w[h], 2), "axis 2 is out of range"),
+    (lambda x: np.ravel(x[x > 0], 1.5), "`order` of `np.ravel`"),
+    (lambda x: np.dot(x[x > 0], 1, axis=-1), "unexpected keyword"),
+    (lambda x: np.average(x[x > 0], 0, 1), "np.average with weights"),
+    (lambda x: np.vstack(x[x > 0]), "`np.vstack` needs the length"),
     (lambda x: np.sum(x[x > 0], where=x[x > 0] > 1), "`where` of `np.sum`"),
     (lambda x: np.multiply(x[x > 0], 2, where=x[x > 0] > 1), "`where` of `np.multiply`"),
 ]

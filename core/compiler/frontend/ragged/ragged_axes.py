@@ -11,6 +11,7 @@ from ...ragged import Ragged
 from ..memory import stores
 from ..operators import static_int
 from . import capacity, elementwise, plain, rank, refused
+from .ragged_arguments import axis_of
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def _axes(s: Specialiser, axis: Any, count: int) -> list[int]:
     """Known axes, counted from the front."""
     given = axis if isinstance(axis, tuple | list) else (axis,)
-    return [static_int(s, k, "an axis") % count for k in given]
+    return [axis_of(s, "axis", static_int(s, k, "an axis"), count) for k in given]
 
 
 def expand_dims(s: Specialiser, f: Any, a: Any, axis: Any) -> Any:

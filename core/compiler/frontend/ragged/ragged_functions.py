@@ -29,6 +29,7 @@ from . import (
     ragged_selection,
     rank,
     refused,
+    same_count,
     shape,
     size,
     taken,
@@ -400,7 +401,9 @@ def like(s: Specialiser, f: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def transpose(s: Specialiser, f: Any, a: Any, axes: Any = None) -> Any:
-    order = tuple(range(rank(a)))[::-1] if axes is None else tuple(k % rank(a) for k in axes)
+    order = tuple(range(rank(a)))[::-1] if axes is None else axes_of(s, a, axes, "np.transpose")
+    if sorted(order) != list(range(rank(a))):
+        raise s.error("DL115", f"np.transpose: {list(order)} are not the axes of {describe(a)}")
     data = s.call(np.transpose, plain(a), order)
     return Ragged(stores.guarded(s, data.value, [a.data]), a.count, order.index(a.axis))
 
@@ -442,6 +445,8 @@ def flip(s: Specialiser, f: Any, m: Any, axis: Any = None) -> Any:
 def average(s: Specialiser, f: Any, a: Any, axis: Any = None, weights: Any = None) -> Any:
     if weights is None:
         return s.call(np.mean, a, axis)
+    if type(a) is not Ragged or type(weights) is not Ragged or not same_count(a, weights):
+        raise refused(s, "np.average with weights", a, "select weights as the numbers are selected")
     total = s.call(np.sum, operators.binary(s, "*", a, weights), axis)
     return operators.binary(s, "/", total, s.call(np.sum, weights, axis))
 
@@ -453,7 +458,7 @@ def ask_shape(s: Specialiser, f: Any, a: Any) -> Any:
 
 def ask_size(s: Specialiser, f: Any, a: Any, axis: Any = None) -> Any:
     """`np.size`, without the padding."""
-    return size(s, a) if axis is None else shape(s, a)[axis]
+    return size(s, a) if axis is None else shape(s, a)[axes_of(s, a, axis, "np.size")[0]]
 
 
 def ask_ndim(s: Specialiser, f: Any, a: Any) -> int:

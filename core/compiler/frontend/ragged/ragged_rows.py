@@ -17,7 +17,7 @@ import numpy as np
 from ...ragged import Ragged
 from ..numpy import positional_arguments
 from ..values import Tensor, is_static
-from . import among, elementwise, new, plain, rank, refused
+from . import among, elementwise, new, plain, ragged_arguments, rank, refused
 from .ragged_axes import AXES
 from .ragged_functions import COMPOSED, FUNCTIONS
 from .ragged_joins import JOINS, one_array
@@ -70,18 +70,15 @@ def call(s: Specialiser, row: Row, f: Any, args: Sequence[Any], kwargs: Mapping[
     from ..calls import run_handler
 
     name = row.name.removeprefix("np.")
-    if among((kwargs.get("out"),)):
-        text = f"`{row.name}` cannot write to an array whose length depends on the data"
-        raise s.error("DL115", text, "take the result: y = np.add(a, b)")
-    if among((kwargs.get("where"),)):
-        text = f"`where` of `{row.name}` cannot be an array whose length depends on the data"
-        raise s.error("DL115", text, "choose elements by both masks before, as in x[a & b]")
     if row.name in PYTHON:
         asked = args[:1] if row.name != "zip" else args
         within = row.name in _OF_CONTAINERS and all(type(a) is not Ragged for a in asked)
         return run_handler(s, row.name, row.handler if within else PYTHON[row.name], args, kwargs)
     if row.name in _MOVING and not (name == "tuple" and type(args[0]) is Ragged):
         return run_handler(s, row.name, row.handler, args, kwargs)
+    ragged_arguments.checked(s, row.name, f, args, kwargs)
+    if name in JOINS and name != "append" and type(args[0]) is Ragged:
+        raise refused(s, f"`{row.name}`", args[0])
     if name not in JOINS:  # To these a sequence is no array.
         args = [one_array(s, v) for v in args]
         if not takes(args, kwargs):

@@ -233,10 +233,12 @@ def _entries(s: Specialiser, r: Ragged, item: Any) -> Any:
     if type(item) is Ragged and item.data.dtype is DType.BOOL:
         return _by_mask(s, r, item)
     if type(item) is Ragged:
-        at = position(s, r, _index(s, item))
+        at = position(s, r, _index(s, item), item.count)
         return taken(s, plain(r), at, item.count, r.axis)
     if not is_number(item) or arithmetic.dtype_of(s, item)[0].is_float:
         raise s.error("DL114", f"an array cannot be indexed with {describe(item)}")
+    if arithmetic.dtype_of(s, item)[0] is DType.BOOL:
+        raise refused(s, "an index by a single truth", r)
     at = position(s, r, indexing.place_of(s, item, np.empty(0).__getitem__))
     if not capacity(r):
         raise s.error("DL114", f"{describe(r)} has no entry", "it is empty")
@@ -246,8 +248,11 @@ def _entries(s: Specialiser, r: Ragged, item: Any) -> Any:
     return stores.fresh(s, value) if at.shape else stores.guarded(s, value, [r.data])
 
 
-def position(s: Specialiser, r: Ragged, at: Tensor) -> Tensor:
-    """A place counted from the front; the caller gets an IndexError where there is none."""
+def position(s: Specialiser, r: Ragged, at: Tensor, many: Any = None) -> Tensor:
+    """A place counted from the front; the caller gets an IndexError where there is none.
+
+    many: only so many of the places are there.
+    """
     count, n = Tensor(r.count.value), capacity(r)
     below = arithmetic.less(s, at, 0)
     counted = arithmetic.select(s, below, arithmetic.add(s, at, count), at)
@@ -255,6 +260,9 @@ def position(s: Specialiser, r: Ragged, at: Tensor) -> Tensor:
         s, arithmetic.less(s, counted, 0), arithmetic.less_equal(s, count, counted)
     )
     axis = r.axis
+    if many is not None:
+        every = Tensor(s.scope.array(np.arange(at.shape[0]), DType.I64))
+        bad = arithmetic.bitwise_and(s, bad, arithmetic.less(s, every, Tensor(many.value)))
     if at.shape:
         wrong = indexing.reshape(s, bad.value, (at.type.size,))
         flat = indexing.reshape(s, at.value, (at.type.size,))
