@@ -19,6 +19,7 @@ _SETTINGS = frozenset(
     (
         *("axis", "axes", "dtype", "order", "keepdims", "initial", "ddof", "decimals", "side"),
         *("kind", "stable", "shape", "ndmin", "n", "fill_value", "return_inverse", "device"),
+        *("copy", "nan", "posinf", "neginf"),
     )
 )
 

@@ -50,18 +50,20 @@ def attribute(s: Specialiser, r: Ragged, name: str) -> Any:
     raise s.error("DL104", f"{describe(r)} has no attribute `{name}`")
 
 
-def _astype(s: Specialiser, r: Ragged, dtype: Any, *args: Any, **kwargs: Any) -> Any:
-    from ..vocabulary.vocabulary_table import tensor_attribute
+def _as_of_arrays(name: str) -> Callable[..., Ragged]:
+    """A method that gives an array of as many elements, by that of arrays of known length."""
 
-    return new(s, s.call(tensor_attribute(s, plain(r), "astype"), dtype), r.count, r.axis)
+    def run(s: Specialiser, r: Ragged, *args: Any, **kwargs: Any) -> Ragged:
+        from ..vocabulary.vocabulary_table import tensor_attribute
+
+        made = s.call(tensor_attribute(s, plain(r), name), *args, **kwargs)
+        return new(s, made, r.count, r.axis)
+
+    return run
 
 
 def _fill(s: Specialiser, r: Ragged, value: Any) -> None:
     array_changes.fill(s, r.data, value)
-
-
-def _copy(s: Specialiser, r: Ragged, *args: Any) -> Ragged:
-    return new(s, plain(r), r.count, r.axis)
 
 
 def _tolist(s: Specialiser, r: Ragged) -> RaggedList:
@@ -87,9 +89,9 @@ def _transpose(s: Specialiser, r: Ragged, *axes: Any) -> Any:
 
 
 _METHODS: dict[str, Callable[..., Any]] = {
-    "astype": _astype,
+    "astype": _as_of_arrays("astype"),
     "fill": _fill,
-    "copy": _copy,
+    "copy": _as_of_arrays("copy"),
     "tolist": _tolist,
     "flatten": lambda s, r: ragged_functions.ravel(s, np.copy, r),
     "reshape": _reshape,

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...ragged import Ragged
 from ..memory import stores
+from ..numpy import arithmetic
 from ..operators import static_int
 from . import capacity, elementwise, plain, rank, refused
 from .ragged_arguments import axis_of
@@ -59,6 +60,8 @@ def take_along_axis(s: Specialiser, f: Any, arr: Any, indices: Any, axis: Any = 
     some = [v for v in (arr, indices) if type(v) is Ragged]
     (along,) = _axes(s, axis, rank(some[0]))
     if type(arr) is Ragged and rank(arr) == 1:
+        if type(indices) is not Ragged and arithmetic.shape_of(indices) == ():
+            raise s.error("DL119", "np.take_along_axis takes an array of places, not a number")
         return s.subscript(arr, indices)
     if len(some) < 2 or any(v.axis == along for v in some):
         raise refused(s, "np.take_along_axis", some[0])

@@ -260,9 +260,10 @@ def sort_in_place(s: Specialiser, r: Ragged, axis: Any = -1) -> None:
 
 
 def median(s: Specialiser, f: Any, a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
-    if keepdims or not (rank(a) == 1 or axes_of(s, a, axis, "np.median") == (a.axis,)):
-        if not keepdims and axis is not None and a.axis not in axes_of(s, a, axis, "np.median"):
-            return _off(s, a, f, axes_of(s, a, axis, "np.median"), False)
+    along = axes_of(s, a, axis, "np.median")
+    if keepdims or not (rank(a) == 1 or along == (a.axis,)):
+        if not keepdims and axis is not None and a.axis not in along:
+            return _off(s, a, f, along, False)
         raise refused(s, "np.median", a, "say along which axis, without keepdims")
     x = _floats(s, a, None)
     if not capacity(a):
@@ -300,7 +301,7 @@ def running(identity: int) -> Callable[..., Any]:
 
 
 def diff(s: Specialiser, f: Any, a: Any, n: Any = 1, axis: Any = -1) -> Any:
-    if not _along(s, a, axis, "np.diff"):
+    if not _along(s, a, static_int(s, axis, "an axis"), "np.diff"):
         return new(s, s.call(f, plain(a), n, axis=axis), a.count, a.axis)
     for _ in range(static_int(s, n, "the order of a difference")):
         size_ = capacity(a)
