@@ -303,7 +303,10 @@ def running(identity: int) -> Callable[..., Any]:
 def diff(s: Specialiser, f: Any, a: Any, n: Any = 1, axis: Any = -1) -> Any:
     if not _along(s, a, static_int(s, axis, "an axis"), "np.diff"):
         return new(s, s.call(f, plain(a), n, axis=axis), a.count, a.axis)
-    for _ in range(static_int(s, n, "the order of a difference")):
+    many = static_int(s, n, "the order of a difference")
+    if many < 0:
+        raise s.error("DL115", f"np.diff: {many} differences")
+    for _ in range(many):
         size_ = capacity(a)
         if size_ < 2:
             return ragged_selection.sliced(s, a, slice(1, None))

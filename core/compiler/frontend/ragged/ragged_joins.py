@@ -16,7 +16,7 @@ from .. import operators
 from ..memory import stores
 from ..numpy import arithmetic, indexing
 from ..operators import static_int
-from ..values import Tensor
+from ..values import Tensor, describe
 from . import (
     aligned,
     among,
@@ -93,6 +93,10 @@ def concatenate(s: Specialiser, f: Any, arrays: Any, axis: Any = 0) -> Any:
     (k,) = axes_of(s, ragged[0], axis, "np.concatenate")
     if any(r.axis != ragged[0].axis or rank(r) != rank(ragged[0]) for r in ragged):
         raise refused(s, "np.concatenate along several axes", ragged[0])
+    for v in values:
+        if type(v) is not Ragged and len(arithmetic.shape_of(v)) != rank(ragged[0]):
+            text = f"np.concatenate joins arrays of one rank, not {describe(ragged[0])}"
+            raise s.error("DL115", f"{text} and {describe(v)}")
     if k != ragged[0].axis:
         own = ragged[0].axis
         values = _of_one_length(s, values, lambda k, m, n: _JOINED.format(own, m, k, n))
