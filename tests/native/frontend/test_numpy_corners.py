@@ -10,6 +10,10 @@ import pytest
 from support.small_programs import is_as_in_python, is_refused
 
 EQUALS: dict[str, tuple[str, ...]] = {
+    "an unsigned place that wraps around": (
+        "return np.take(a, b)",
+        "np.arange(3.0), np.uint64(2**64 - 1)",
+    ),
     "bins that fall, closed on the right": (
         "return np.digitize(a, [2, 1, 0], right=True), np.digitize(a, [2, 1, 0])",
         "np.array([-1.0, 0, 0.5, 1, 1.5, 2, 3])",
@@ -558,6 +562,10 @@ REFUSALS: dict[str, tuple[str, ...]] = {
     "a stack of one type or another": ("return np.stack([max([2, a]), a])", "np.int32(0)"),
     "a sum into as many rows as hold": ("v = a[b]\nreturn np.add(v, 1, out=v)", "np.eye(2), True"),
     "a sum of no operands": ("return np.add(out=a)", "np.ones(2)"),
+    "unsigned places to write to": (
+        "np.put(a, b, 7.0)\nreturn a",
+        "np.ones(3), np.array([1], np.uint64)",
+    ),
     "a search for nothing": ("return np.searchsorted(a, None)", "np.zeros(0)"),
     "a range of a float": ("return [a for _ in range(b)]", "1.0, 2.0"),
     "powers of a float": ("return np.vander(a, b)", "np.ones(2), 2.0"),

@@ -24,6 +24,8 @@ def take(s: Specialiser, a: Any, indices: Any, axis: Any = None, *, mode: Any = 
     x = tensor(s, a) if axis is not None else shapes.ravel(s, a)
     k = shapes.axis_of(s, x, 0 if axis is None else axis)
     index = whole_numbers(s, indices, "np.take")
+    if arithmetic.dtype_of(s, index) == (DType.U64, False):
+        index = tensor(s, index, DType.I64)  # Without a check, as NumPy casts them.
     if mode == "wrap":
         value = arithmetic.remainder(s, tensor(s, index, DType.I64), x.shape[k]).value
     elif mode == "clip":
