@@ -355,6 +355,9 @@ def compute_widely(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ("return x.sum(), x[0, 1]", FLOATS),
         ("return np.nansum(x, -1, keepdims=True)", FLOATS),
         ("return np.add.reduce(x[0])", FLOATS),
+        ("return np.cumsum(x[:, [0, 1, 2]])", FLOATS),
+        ("return x.cumsum(1)", FLOATS),
+        ("return np.add.accumulate(x, 1)", FLOATS),
         ("print(x.sum(1))", FLOATS),
         ("return np.sum(x)", HUGE),
         ("return x @ x", SQUARE),
@@ -368,7 +371,7 @@ def test_the_order_of_a_sum_may_decide(
 ) -> None:
     text = program(body, call)
     assert judge(text).mark in (EQUAL, ROUNDING)
-    for name in ("reduce_sum", "dot"):
+    for name in ("reduce_sum", "cumsum", "dot"):
         compute_widely(name, monkeypatch)
     assert judge(text).mark == ROUNDING
 

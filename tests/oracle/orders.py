@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ import numpy as np
 #: Functions and methods that sum or multiply along an axis.
 _REDUCTIONS = ("sum", "mean", "average", "prod", "var", "std")
 _NAN_REDUCTIONS = ("nansum", "nanmean", "nanprod", "nanvar", "nanstd")
+#: Functions and methods that sum or multiply along an axis and give each step.
+_RUNNING = ("cumsum", "cumprod")
 #: Functions and methods that multiply matrices and vectors.
 _PRODUCTS = ("matmul", "dot", "inner", "vdot")
 #: A type that holds the product of two floats, by their size.
@@ -33,10 +36,16 @@ def reordered(rng: random.Random, function: Any) -> Any:
     if isinstance(owner, np.ndarray):
         if name in _REDUCTIONS:
             return _of_method(rng, owner, name)
+        if name in _RUNNING:
+            return lambda *given, **keywords: _running(rng, function, owner, *given, **keywords)
         if name == "dot":
             return lambda *given, **keywords: _product(rng, function, owner, *given, **keywords)
     if function is operator.matmul or (name in _PRODUCTS and function is getattr(np, name)):
         return lambda *given, **keywords: _product(rng, function, *given, **keywords)
+    if (name in _RUNNING and function is getattr(np, name)) or (
+        name == "accumulate" and owner in (np.add, np.multiply)
+    ):
+        return lambda *given, **keywords: _running(rng, function, *given, **keywords)
     if name == "reduce" and owner in (np.add, np.multiply):
         return _of_function(rng, function, first=0)
     if name in (*_REDUCTIONS, *_NAN_REDUCTIONS) and function is getattr(np, name):
@@ -81,6 +90,26 @@ def _shuffled(rng: random.Random, given: Any, axis: Any) -> Any:
 
 def _order(rng: random.Random, count: int) -> list[int]:
     return rng.sample(range(count), count)
+
+
+def _running(rng: random.Random, function: Any, *given: Any, **keywords: Any) -> Any:
+    """A running sum of floats that is rounded at the end of each step, or not."""
+    is_method = isinstance(getattr(function, "__self__", None), np.ndarray)
+    made = function(*given[is_method:], **keywords)
+    settings = {**dict(zip(("axis", "dtype", "out"), given[1:], strict=False)), **keywords}
+    if (
+        not isinstance(made, np.ndarray)
+        or made.dtype.kind != "f"
+        or settings.get("out") is not None
+    ):
+        return made
+    if rng.random() < 0.5:
+        return made
+    settings["dtype"] = wider = _WIDER[made.dtype.itemsize]
+    array = np.asarray(given[0]).astype(made.dtype).astype(wider)
+    wide = getattr(array, function.__name__) if is_method else partial(function, array)
+    made[...] = wide(**settings).astype(made.dtype)
+    return made
 
 
 def _product(rng: random.Random, function: Any, *given: Any, **keywords: Any) -> Any:
