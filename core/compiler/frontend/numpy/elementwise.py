@@ -280,12 +280,21 @@ def where(s: Specialiser, condition: Any, x: Any = None, y: Any = None) -> Tenso
             "give both values: np.where(condition, x, y)",
         )
     both = array(s, x), array(s, y)
-    if not WHERE_WRAPS:
-        dtype, _ = arithmetic.result_dtype(s, both)
+    dtype, _ = arithmetic.result_dtype(s, both)
+    if WHERE_WRAPS:
+        both = array(s, _wrapped(x, dtype)), array(s, _wrapped(y, dtype))
+    else:
         for given in (x, y):
             if is_number(given) and kind_of(given) < SCALAR:
                 arithmetic.materialise(s, given, dtype, ())
     return arithmetic.select(s, array(s, condition), *both)
+
+
+def _wrapped(value: Any, dtype: DType) -> Any:
+    """An int of Python's that does not fit a type of integers, as NumPy casts it."""
+    if type(value) is not int or not dtype.is_int or not -(2**63) <= value < 2**63:
+        return value
+    return value if value == (cast := np.asarray(value).astype(dtype.numpy)[()]) else cast
 
 
 #: Whether an int of Python's that does not fit wraps in `np.where`: an OverflowError from 2.5 on.
