@@ -375,7 +375,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda x: np.fix(x[x > 0], x), "cannot write to an array whose length"),
     (lambda x: np.full_like(x[x > 0], x), "`fill_value` of `np.full_like`"),
     (lambda x: np.round(x[x > 0], x[x > 0]), "`decimals` of `np.round`"),
-    (lambda x: np.expand_dims(x[x > 0], 7), "no axis 7 of 2"),
+    (lambda x: np.expand_dims(x[x > 0], 7), "axis 7 is out of range"),
     (lambda w, h: np.transpose(w[h], 1), "not the axes"),
     (lambda w, h: np.size(w[h], 2), "axis 2 is out of range"),
     (lambda x: np.ravel(x[x > 0], 1.5), "`order` of `np.ravel`"),

@@ -27,9 +27,7 @@ _SETTINGS = frozenset(
 def checked(
     s: Specialiser, name: str, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Raises ProgramError: NumPy does not take these, or the compiler not with such an array."""
-    if misfit := positional_arguments.misfit(f, args, kwargs):
-        raise s.error("DL105", f"`{name}`: {misfit}")
+    """Raises ProgramError: these are not taken with such an array."""
     given = {**_named(f, args), **kwargs}
     if given.get("out") is not None:
         text = f"`{name}` cannot write to an array whose length depends on the data"
@@ -57,5 +55,5 @@ def _named(f: Any, args: Sequence[Any]) -> dict[str, Any]:
 def axis_of(s: Specialiser, name: str, axis: int, count: int) -> int:
     """A known axis of `count`, from the front. Raises ProgramError: it is none of them."""
     if not -count <= axis < count:
-        raise s.error("DL114", f"`{name}`: there is no axis {axis} of {count}")
+        raise s.error("DL115", f"{name}: axis {axis} is out of range for {count} axes")
     return axis % count

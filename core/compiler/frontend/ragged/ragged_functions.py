@@ -35,6 +35,7 @@ from . import (
     taken,
     valid,
 )
+from .ragged_arguments import axis_of
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -45,13 +46,7 @@ def axes_of(s: Specialiser, r: Ragged, axis: Any, what: str) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(rank(r)))
     given = axis if isinstance(axis, tuple | list) else (axis,)
-    out = []
-    for one in given:
-        k = static_int(s, one, "an axis")
-        if not -rank(r) <= k < rank(r):
-            raise s.error("DL115", f"{what}: axis {k} is out of range for {describe(r)}")
-        out.append(k % rank(r))
-    return tuple(out)
+    return tuple([axis_of(s, what, static_int(s, k, "an axis"), rank(r)) for k in given])
 
 
 def _off(

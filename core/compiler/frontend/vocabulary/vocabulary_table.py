@@ -70,12 +70,12 @@ class Row:
         self, s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         args = list_stacks.as_lists(s, f, args)
+        if misfit := positional_arguments.misfit(f, args, kwargs):
+            raise s.error("DL105", f"`{self.name}`: {misfit}")
         if s.ragged and ragged_lists.among(args, kwargs) is not None:
             return ragged_lists.call(s, self, f, args, kwargs)
         if s.ragged and ragged_rows.takes(args, kwargs):
             return ragged_rows.call(s, self, f, args, kwargs)
-        if misfit := positional_arguments.misfit(f, args, kwargs):
-            raise s.error("DL105", f"`{self.name}`: {misfit}")
         if self.gives is not None:
             args, kwargs = positional_arguments.placed(f, self.handler, args, kwargs)
         if kwargs and kwargs.get("out") is not None and self.name.startswith("np."):
