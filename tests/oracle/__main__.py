@@ -37,7 +37,12 @@ def main() -> int:
         found = judge(text, given.backend)
         print(f"# {found.mark} {found.code} {found.words}".replace("\n", "\n# "))
         return 1 if found.mark == DIFFERS else 0
-    first, end = map(int, given.seeds.split(":"))
+    try:
+        first, end = map(int, given.seeds.split(":"))
+    except ValueError:
+        parser.error(f"--seeds is FIRST:END, not {given.seeds}")
+    if not 0 <= first < end:
+        parser.error(f"--seeds {given.seeds} is of no programs")
 
     def progress(total: Tally, number: int) -> None:
         if not given.json:

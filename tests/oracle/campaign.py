@@ -185,12 +185,19 @@ def _work(given: tuple[int, int, int, bool, bool]) -> Tally:
 def _loaded(file: Path, seeds: range, in_swarms: bool) -> tuple[Tally, int]:
     if not file.exists():
         return Tally(), seeds.start
-    facts = json.loads(file.read_text())
-    if facts["first"] != seeds.start:
-        raise SystemExit(f"{file} is of programs from {facts['first']} on, not {seeds.start}")
+    try:
+        facts = json.loads(file.read_text())
+        done = Tally.of(facts), int(facts["next"])
+        first, of_grammar = facts["first"], facts["grammar"]
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise SystemExit(f"{file} is no file of a campaign: {e}") from None
+    if of_grammar != grammar():
+        raise SystemExit(f"{file} is of another grammar: its numbers are of other programs")
+    if first != seeds.start:
+        raise SystemExit(f"{file} is of programs from {first} on, not {seeds.start}")
     if facts.get("in_swarms", False) != in_swarms:
         raise SystemExit(f"{file} is of a run {'without' if in_swarms else 'with'} --swarm")
-    return Tally.of(facts), facts["next"]
+    return done
 
 
 def _store(file: Path, seeds: range, in_swarms: bool, after: int, total: Tally) -> None:

@@ -124,6 +124,11 @@ def judged(corpus: str, folder: Path, only: str, **how: Any) -> list[dict[str, A
     return out
 
 
+def _repositories(corpus: str) -> list[str]:
+    """The folders of a corpus's repositories."""
+    return [repository.replace("/", "__") for repository, *_ in sources(corpus)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("verb", choices=["fetch", "choose", "judge"])
@@ -135,6 +140,12 @@ def main() -> None:
     parser.add_argument("--gradients", action="store_true")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
+    if given.folder.exists() and not given.folder.is_dir():
+        parser.error(f"{given.folder} is no folder")
+    read = {"fetch": [], "choose": programs.CORPORA, "judge": [given.corpus]}[given.verb]
+    for corpus in read:
+        if missing := [n for n in _repositories(corpus) if not (given.folder / n).is_dir()]:
+            parser.error(f"{given.folder} lacks {missing[0]}: fetch --corpus {corpus} first")
     if given.verb == "fetch":
         fetch(given.corpus, given.folder, given.mirrors)
     elif given.verb == "choose":

@@ -135,6 +135,14 @@ def outcome(
     return ("~", f"{said}: compiled {got!r}, in Python {want!r}") if said else ("=", "")
 
 
+def value_or_error(f: Callable[..., Any], *args: Any) -> Any:
+    """What a function gives, or the text of an error that Python raises of such arguments."""
+    try:
+        return f(*args)
+    except (KeyError, ValueError, IndexError) as e:
+        return f"{type(e).__name__}: {e}"
+
+
 def _is_long(value: Any) -> bool:
     return type(value) is int and not -(2**63) <= value < 2**63
 
