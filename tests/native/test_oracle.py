@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
 from oracle import swarm
-from oracle.campaign import ENDLESS, Tally, run, tally
+from oracle.campaign import CRASHED, ENDLESS, Tally, Work, run, tally, without_crashes
 from oracle.judge import DIFFERS, EQUAL
 from oracle.planted import PLANTED, PROGRAMS_MAX, found_after, plant
 from oracle.program import program
@@ -21,6 +23,7 @@ def check(total: Tally) -> None:
     said = "\n".join(f"== {f['number']}: {f['words']}\n{f['text']}" for f in total.failures)
     assert not total.marks[DIFFERS], said
     assert not total.marks[ENDLESS], total.endless
+    assert not total.marks[CRASHED], total.crashed
     assert total.marks[EQUAL] > 0.5 * total.programs, total.marks
 
 
@@ -74,6 +77,20 @@ def test_a_run_of_swarms_goes_on_as_one(tmp_path: Path) -> None:
     assert run(range(0, 8), resume=file, in_swarms=True).programs == 8
     with pytest.raises(SystemExit, match="--swarm"):
         run(range(0, 8), resume=file)
+
+
+def test_programs_that_end_their_process_are_left_behind() -> None:
+    bad = {1003, 1004, 1099}
+
+    def judged(piece: Work) -> Tally:
+        first, count = piece[:2]
+        if bad & set(range(first, first + count)):
+            raise BrokenProcessPool
+        return Tally(count, marks=Counter({EQUAL: count}))
+
+    total = without_crashes((1000, 100, 0, True, False), judged)
+    assert (total.programs, set(total.crashed)) == (100, bad)
+    assert total.marks == {EQUAL: 97, CRASHED: 3}
 
 
 def test_a_run_goes_on_from_its_file(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from . import swarm
-from .campaign import ENDLESS, Tally, run
+from .campaign import CRASHED, ENDLESS, Tally, run
 from .judge import DIFFERS, EQUAL, REFUSED, STATED, judge
 from .program import program
 from .shrink import as_file, shrunk
@@ -67,7 +67,7 @@ def _line(total: Tally, number: int) -> str:
     return (
         f"to {number}: {total.programs} programs, {share:.1%} equal, {marks[REFUSED]} refused,"
         f" {sum(marks[m] for m in STATED)} stated, {marks[DIFFERS]} differ,"
-        f" {marks[ENDLESS]} endless, {rate:.1f} a CPU second"
+        f" {marks[ENDLESS]} endless, {marks[CRASHED]} crashed, {rate:.1f} a CPU second"
     )
 
 

@@ -1,6 +1,7 @@
 """Many programs: counts of what became of them, by construct, and the smallest that differ.
 
-A run goes on from its file, and gives the same report whatever the number of processes.
+A run goes on from its file, and gives the same report whatever the number of processes. A program
+that ends its process (NumPy has such faults) is found, counted as crashed, and left behind.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import json
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from .shrink import shrunk
 
 #: Programs of one piece of work, and pieces of one process.
 CHUNK, _CHUNKS = 100, 20
-ENDLESS = "endless"
+ENDLESS, CRASHED = "endless", "crashed"
 #: Tries to make a program small that differs.
 _TRIES = 400
 
@@ -40,6 +43,7 @@ class Tally:
         constructs: by construct, the marks of the programs that used it.
         failures: number, words and smallest text of programs that differ.
         endless: numbers of programs that took too long.
+        crashed: numbers of programs that ended their process.
     """
 
     programs: int = 0
@@ -50,6 +54,7 @@ class Tally:
     constructs: dict[str, Counter[str]] = field(default_factory=dict)
     failures: list[dict[str, Any]] = field(default_factory=list)
     endless: list[int] = field(default_factory=list)
+    crashed: list[int] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
         self.programs += other.programs
@@ -61,6 +66,7 @@ class Tally:
             self.constructs[name] = self.constructs.get(name, Counter()) + marks
         self.failures += other.failures
         self.endless += other.endless
+        self.crashed += other.crashed
 
     def facts(self) -> dict[str, Any]:
         names = sorted(self.constructs)
@@ -73,6 +79,7 @@ class Tally:
             "constructs": {n: dict(self.constructs[n].most_common()) for n in names},
             "failures": self.failures,
             "endless": self.endless,
+            "crashed": self.crashed,
         }
 
     @staticmethod
@@ -82,6 +89,7 @@ class Tally:
         made.native = Counter(facts["native"])
         made.constructs = {n: Counter(m) for n, m in facts["constructs"].items()}
         made.failures, made.endless = facts["failures"], facts["endless"]
+        made.crashed = facts.get("crashed", [])
         return made
 
 
@@ -160,13 +168,49 @@ def run(
     total, done = (Tally(), seeds.start) if resume is None else _loaded(resume, seeds, in_swarms)
     starts = range(done, seeds.stop, CHUNK)
     work = [(k, min(CHUNK, seeds.stop - k), native_every, True, in_swarms) for k in starts]
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(processes, _prepare, maxtasksperchild=_CHUNKS) as pool:
-        for (first, count, *_), part in zip(work, pool.imap(_work, work), strict=True):
+    leg = processes * _CHUNKS
+    for some in (work[k : k + leg] for k in range(0, len(work), leg)):
+        for (first, count, *_), part in zip(some, _tallies(some, processes), strict=True):
             total.add(part)
             if resume is not None:
                 _store(resume, seeds, in_swarms, first + count, total)
             progress(total, first + count)
+    return total
+
+
+#: The arguments of `tally`.
+Work = tuple[int, int, int, bool, bool]
+
+
+def _tallies(work: list[Work], processes: int) -> Iterator[Tally]:
+    """Of pieces of work, in order, by new processes."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context, _prepare) as pool:
+        for piece, found in [(piece, pool.submit(tally, *piece)) for piece in work]:
+            try:
+                part = found.result()
+            except BrokenProcessPool:  # By this piece, or by another one.
+                part = without_crashes(piece)
+            yield part
+
+
+def _alone(piece: Work) -> Tally:
+    """Of a piece of work, by a process of its own. Raises BrokenProcessPool where that ends."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _prepare) as pool:
+        return pool.submit(tally, *piece).result()
+
+
+def without_crashes(piece: Work, judged: Callable[[Work], Tally] = _alone) -> Tally:
+    """Of a piece of work, or of its halves, down to the program that ends its process."""
+    first, count, *rest = piece
+    try:
+        return judged(piece)
+    except BrokenProcessPool:
+        if count == 1:
+            return Tally(1, marks=Counter({CRASHED: 1}), crashed=[first])
+    half = count // 2
+    total = without_crashes((first, half, *rest), judged)
+    total.add(without_crashes((first + half, count - half, *rest), judged))
     return total
 
 
@@ -176,10 +220,6 @@ def _prepare() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-
-
-def _work(given: tuple[int, int, int, bool, bool]) -> Tally:
-    return tally(*given)
 
 
 def _loaded(file: Path, seeds: range, in_swarms: bool) -> tuple[Tally, int]:
@@ -208,4 +248,4 @@ def _store(file: Path, seeds: range, in_swarms: bool, after: int, total: Tally) 
     made.replace(file)
 
 
-__all__ = ["ENDLESS", "Tally", "grammar", "run", "tally"]
+__all__ = ["CRASHED", "ENDLESS", "Tally", "Work", "grammar", "run", "tally", "without_crashes"]
