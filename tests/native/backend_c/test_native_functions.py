@@ -21,8 +21,8 @@ DOMAINS: dict[str, list[tuple[float, float]]] = {
     "tanh": [(-12, 12), (-1e-3, 1e-3)],
     "sigmoid": [(-110, 110)],
     "erf": [(-5, 5), (-1e-3, 1e-3)],
-    "sin": [(-10, 10), (-1e6, 1e6), (-1e-3, 1e-3)],
-    "cos": [(-10, 10), (-1e6, 1e6)],
+    "sin": [(-10, 10), (-1e6, 1e6), (-1e-3, 1e-3), (-3e38, 3e38)],
+    "cos": [(-10, 10), (-1e6, 1e6), (-3e38, 3e38)],
     "rsqrt": [(0, 10), (0, 1e-38)],
     "sqrt": [(0, 10)],
     "floor": [(-10, 10)],
@@ -70,8 +70,6 @@ def test_a_function_is_right_at_the_edges(
     name: str, functions: Mapping[str, NativeProgram]
 ) -> None:
     x = np.array(EDGES, np.float32)
-    if name in ("sin", "cos"):
-        x[np.abs(x) > 1e30] = np.inf  # of huge arguments only the range is promised
     (result,) = functions[f"{name}_{len(EDGES)}"](x)
     (exact,) = run_block(unary(name, len(EDGES)), [x])
     same_class = (np.isnan(result) == np.isnan(exact)) & (np.isinf(result) == np.isinf(exact))
@@ -81,13 +79,6 @@ def test_a_function_is_right_at_the_edges(
     if name != "log1p":
         assert np.array_equal(np.signbit(result[zero]), np.signbit(exact[zero]))
     np.testing.assert_allclose(result, exact, rtol=1e-6, atol=1e-44)
-
-
-def test_sine_of_huge_numbers_stays_in_range(functions: Mapping[str, NativeProgram]) -> None:
-    x = np.random.default_rng(0).uniform(-3e38, 3e38, COUNT).astype(np.float32)
-    for name in ("sin", "cos"):
-        (result,) = functions[f"{name}_{COUNT}"](x)
-        assert (np.abs(result) <= 1).all()
 
 
 def _wide(name: str) -> Block:

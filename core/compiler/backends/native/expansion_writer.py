@@ -30,7 +30,7 @@ class ExpansionWriter(LoopWriter):
         """
         rows, across = self._levels(columns)
         element = self._element([*rows, *across])
-        store = f"to[at + l] = {self._name(value)};"
+        store = f"to[(r - row) * step + at + l] = {self._name(value)};"
         inner = f"i{len(rows) + len(across) - 1}"
         width, whole = ("across", across[-1].size) if len(across) > 1 else ("columns", "DL_NR")
         first = "from" if len(across) > 1 else "column"
@@ -45,7 +45,7 @@ class ExpansionWriter(LoopWriter):
         else:
             body = ["const int64_t at = 0;", *body]
         lines = [
-            "for (int64_t r = row; r < row + rows; r++, to += step) {",
+            "for (int64_t r = row; r < row + rows; r++) {",
             *("  " + line for line in (*_places(rows, 0, "r"), *body)),
             "}",
         ]

@@ -21,6 +21,7 @@ from ...ir import DType, Op, Value
 from ...passes.schedule import views
 from ...passes.schedule.block_steps import Loop, Schedule
 from ...passes.schedule.convolution_strips import Strips
+from .far_angles import for_far_angles
 from .names import expression, from_memory, local_type, memory_type, wrapping
 from .tile_fetches import fetches
 
@@ -161,15 +162,15 @@ class LoopWriter:
     def write_strips(self, value: Value, strips: Strips) -> str:
         """As `write`, but over rows of a convolution's result, `made`, from `lo` to `hi`."""
         self.loop = replace(self.loop, space=strips.space)
-        self.tile, self.in_tile = value, "made[{}]"
+        step = value.shape[2] * value.shape[3] * strips.rows
+        self.tile, self.in_tile = value, f"made[(i0 - lo) * {step} + {{}}]"
         axes = self._axes(strips.cut)
         of_result = [self.schedule.views[v].base is value for v in self.loads]
         along = zip(axes[0].strides, [*of_result, False, False], strict=True)
         axes[0].strides = tuple(0 if made else stride for stride, made in along)
         body = self._body(axes)
         first = next(i for i, line in enumerate(body) if _FIRST.fullmatch(line))
-        step = value.shape[2] * value.shape[3] * strips.rows
-        body[first] = f"for (int64_t i0 = lo; i0 < hi; i0++, made += {step}) {{"
+        body[first] = "for (int64_t i0 = lo; i0 < hi; i0++) {"
         more = ["const float *restrict made", "const int64_t lo", "const int64_t hi"]
         return self._function([*self.declarations, *more], body)
 
@@ -188,6 +189,8 @@ class LoopWriter:
 
     def _function(self, declarations: list[str], body: list[str]) -> str:
         head = ", ".join(declarations) or "void"
+        read = {self.memory.get(self.schedule.views[v].base) for v in self.loads}
+        body = for_far_angles(body, in_place=bool(read & self.written))
         return f"({head}) {{\n" + "\n".join("  " + line for line in [*self.lines, *body]) + "\n}\n"
 
     def _cut(self, body: list[str], depth: int) -> Cut | None:

@@ -122,17 +122,9 @@ DL_INLINE float dl_erf_f32(float x) {
   return __builtin_fabsf(x) < 0.92f ? x * small : x != x ? x : r;
 }
 
-/* Sine and cosine reduce in f64 by two parts of pi/2: right up to |x| = 2^24 (2^30 with fused multiply-add); beyond,
- * only that the result stays in [-1, 1] is promised. */
-DL_INLINE float dl_sincos_f32(float x, int64_t quarter) {
-  const double y = (double)x;
-  const double z = y * 0x1.45f306dc9c883p-1 + 0x1.8p52;
-  const double n = z - 0x1.8p52;
-  int64_t k;
-  __builtin_memcpy(&k, &z, 8);
-  k += quarter;
-  double r = (y - n * 0x1.921fb54p0) - n * 0x1.10b4611a62633p-30;
-  r = r > 0.8 ? 0.8 : r < -0.8 ? -0.8 : r;
+/* Sine and cosine of f32: x = k pi/2 + r with |r| <= pi/4, r in f64. `near`: |x| < 2^24, where k has so few bits that its
+ * product with the upper part of pi/2 is exact. Anything else gives some number, and NaN for infinities and NaN. */
+DL_INLINE float dl_sine_f32(double r, int64_t k) {
   const double s = r * r;
   double sine = 2.718311321163398e-06;
   sine = sine * s - 1.983933481004948e-04;
@@ -146,6 +138,37 @@ DL_INLINE float dl_sincos_f32(float x, int64_t quarter) {
   cosine = cosine * s * s - 0.5 * s + 1.0;
   const double v = (k & 1) ? cosine : sine;
   return (float)((k & 2) ? -v : v);
+}
+DL_INLINE float dl_sincos_near_f32(float x, int64_t quarter) {
+  const double y = (double)x;
+  const double z = y * 0x1.45f306dc9c883p-1 + 0x1.8p52;
+  const double n = z - 0x1.8p52;
+  int64_t k;
+  __builtin_memcpy(&k, &z, 8);
+  const double r = (y - n * 0x1.921fb54p0) - n * 0x1.10b4611a62633p-30;
+  return dl_sine_f32(r, k + quarter);
+}
+DL_INLINE float dl_sin_near_f32(float x) { return x == 0.0f ? x : dl_sincos_near_f32(x, 0); }
+DL_INLINE float dl_cos_near_f32(float x) { return dl_sincos_near_f32(x, 1); }
+
+/* Of a large |x| = m 2^s, with m < 2^24 and 1 <= s <= 104, the product with 2/pi modulo 4 (Payne and Hanek, "Radian
+ * reduction for trigonometric functions", 1983): bits of 2/pi that 2^s makes multiples of 4 count for nothing, and the
+ * next 96 give 2^s 2/pi modulo 4 in units of 2^-94. No f32 times 2/pi is nearer to a whole number than 2^-30, so r has more
+ * than 30 bits. The words are 2/pi after a word of zeros; bit s - 1 of 2/pi is bit s + 30 of them, and k + 3 <= 7. */
+static const uint32_t dl_two_over_pi[8] = {0,           0xa2f9836eu, 0x4e441529u, 0xfc2757d1u,
+                                           0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu};
+DL_INLINE int dl_is_far_f32(float x) { return __builtin_fabsf(x) >= 0x1p24f; }
+DL_INLINE float dl_sincos_f32(float x, int64_t quarter) {
+  if (!dl_is_far_f32(x) || x - x != 0.0f) return dl_sincos_near_f32(x, quarter);
+  const uint32_t bits = dl_as_u32(x), first = (bits >> 23 & 255) - 120, k = first >> 5, by = first & 31;
+  const uint64_t m = (bits & 0x007fffffu) | 0x00800000u;
+  const uint32_t *const w = dl_two_over_pi + k;
+  const uint64_t high = ((uint64_t)w[0] << 32 | w[1]) << by | (uint64_t)w[2] >> (32 - by);
+  const uint64_t low = (((uint64_t)w[2] << 32 | w[3]) << by) >> 32;
+  const uint64_t turns = m * high + (m * low >> 32); /* in units of 2^-62 quarters, modulo 4 of them */
+  const int64_t nearest = (int64_t)((turns + (UINT64_C(1) << 61)) >> 62);
+  const double r = (double)(int64_t)(turns - ((uint64_t)nearest << 62)) * (0x1.921fb54442d18p0 * 0x1p-62);
+  return x < 0.0f ? dl_sine_f32(-r, quarter - nearest) : dl_sine_f32(r, quarter + nearest);
 }
 DL_INLINE float dl_sin_f32(float x) { return x == 0.0f ? x : dl_sincos_f32(x, 0); }
 DL_INLINE float dl_cos_f32(float x) { return dl_sincos_f32(x, 1); }
