@@ -16,7 +16,7 @@ import numpy as np
 from ..ir import DType, Value
 from ..traced import ARRAY, BOOL, FLOAT, INT, SCALAR
 from .definitions import np_scalars
-from .flow import raises
+from .flow import integer_fits, raises
 from .numpy import arithmetic
 from .values import Tensor, describe, is_number, kind_of
 
@@ -305,7 +305,7 @@ def rounded(s: Specialiser, a: Tensor, digits: Any) -> Tensor:
     if digits is None:
         value = a.value
         if a.dtype.is_float:
-            raises.ask_whole(s, a, round)
+            integer_fits.ask_whole(s, a, round)
             value = s.emit("round", value)
         return Tensor(arithmetic.convert(s, value, DType.I64), True)
     if type(digits) is not int:

@@ -1,4 +1,4 @@
-"""Sine, cosine and tangent of any number: of f32 natively within 1 to 2.5 ulp, in every form of loop."""
+"""Sine, cosine and tangent of any number: of f32 natively within 2.5 ulp, in any loop."""
 
 from __future__ import annotations
 

@@ -207,3 +207,26 @@ def test_a_mask_that_is_read_while_it_changes_is_refused() -> None:
     for f in (own_mask, copied_mask, inverted_mask):
         want = f(x.copy())
         np.testing.assert_array_equal(dl.compile(f, backend="reference")(x.copy()), want)
+
+
+def all_of_it(x: Any, v: Any, python: bool) -> Any:
+    x[...] = v if python else np.float64(v)
+    return x
+
+
+@pytest.mark.parametrize("size", [0, 3])
+def test_a_number_whose_class_the_path_decides_does_not_wrap(size: int) -> None:
+    """Python's float raises an error in an array of u64, and NumPy's wraps."""
+    compiled = dl.compile(all_of_it, backend="reference")
+    x = np.zeros(size, np.uint64)
+    for v in (1.5, -0.5):
+        for python in (True, False):
+            want = all_of_it(x.copy(), v, python)
+            np.testing.assert_array_equal(compiled(x.copy(), v, python), want)
+    for v in (-1.5, np.nan):
+        for python in (True, False):
+            with pytest.raises(ArithmeticError, match="the path of the program decides"):
+                compiled(x.copy(), v, python)
+    signed = dl.compile(all_of_it, backend="reference")
+    with pytest.raises(OverflowError):
+        signed(np.zeros(1, np.int8), 300.0, False)

@@ -22,15 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ....common.errors import Loc, ProgramError
 from ...faults import Fault, Said, again
 from ...ir import DType, TensorType, Value
-from ...traced import ARRAY
 from ..memory import stores
 from ..memory.stores import Memory
 from ..scope import Scope
@@ -389,69 +385,6 @@ def ask(
         return _beyond(result)
 
     faults.add(make, held, suspect, kind)
-
-
-def ask_whole(
-    s: Specialiser,
-    number: Tensor,
-    compute: Callable[..., Any],
-    dtype: DType = DType.I64,
-    large: type = Uncaught,
-) -> None:
-    """What Python or NumPy raises where a number has no value among the integers of a type.
-
-    A float is judged without its fraction.
-
-    `large`: the class of the error of a float that is finite; Python itself has none.
-    """
-    if checks(s) is None:
-        return
-    value, (low, high) = number.value, s.natural.of_type(dtype)
-    if not number.dtype.is_float:
-        least, most = s.natural.of(value)
-        if low <= least and most <= high:
-            return
-        have = s.natural.of_type(
-            value.dtype
-        )  # u64 has what no other type has, and nothing below 0.
-        ends = [s.scope.number(n, value.dtype) for n in (low, high) if have[0] <= n <= have[1]]
-        tests = [s.emit("lt", value, ends[0])] if low >= have[0] else []
-        tests += [s.emit("lt", ends[-1], value)] if high <= have[1] else []
-        outside = tests[0] if len(tests) == 1 else s.emit("or", *tests)
-        ask(s, outside, compute, number, kind=OverflowError)
-        return
-    if number.dtype is not DType.F64:
-        value = s.emit("convert", value, dtype=DType.F64)
-    wide = dtype is DType.I64  # Of which no float is just below the least.
-    ends = [s.scope.number(float(n), DType.F64) for n in (low if wide else low - 1, high + 1)]
-    above = s.emit("le" if wide else "lt", ends[0], value)
-    lost = s.emit("not", s.emit("and", above, s.emit("lt", value, ends[1])))
-    if not s.tries:
-        ask(s, lost, compute, number)
-        return
-    known, finite = s.emit("eq", value, value), s.emit("is_finite", value)
-    ask(s, s.emit("not", known), compute, number, kind=ValueError)
-    ask(s, s.emit("and", lost, finite), compute, number, kind=large)
-    infinite = s.emit("and", known, s.emit("not", finite))
-    ask(s, infinite, compute, number, kind=OverflowError)
-
-
-def check_fits(s: Specialiser, value: Any, dtype: DType, item: bool = False) -> None:
-    """What NumPy raises where a number does not fit the integers of an array.
-
-    The number is an int or float of Python's; with `item`, also a scalar of NumPy's that becomes
-    one element of signed integers, or a number that is the one or the other.
-    """
-    if type(value) is not Tensor or not dtype.is_int or value.dtype in (DType.BOOL, dtype):
-        return
-    scalar = item and not value.kind & ARRAY and dtype.numpy.kind == "i"
-    if value.weak or scalar:
-        compute = partial(_one_item, dtype.numpy)
-        ask_whole(s, value, compute, dtype, large=OverflowError)
-
-
-def _one_item(dtype: Any, number: Any) -> None:
-    np.array([number], dtype)
 
 
 def ask_float(

@@ -16,7 +16,7 @@ from ...complex_numbers import Complex
 from ...ir import DType, Value
 from ...ragged import Ragged
 from .. import complexes, operators
-from ..flow import raises
+from ..flow import integer_fits
 from ..numpy import arithmetic, indexing, shapes
 from ..ragged import ragged_selection
 from ..scope import close, free_values
@@ -55,7 +55,7 @@ def _item(s: Specialiser, value: Any, dtype: DType) -> Any:
         if not isinstance(value, tuple | list):
             _check_known(s, [value], dtype)
         return value
-    raises.check_fits(s, value, dtype, item=True)
+    integer_fits.check_fits(s, value, dtype, item=True)
     return arithmetic.strong(value)
 
 
@@ -500,7 +500,7 @@ def _flat(s: Specialiser, value: Any, fit: DType | None = None) -> Tensor:
         made = s.array(value) if fit is None else shapes.array(s, value, fit.numpy)
     elif fit is not None:
         _check_known(s, value, fit)
-        raises.check_fits(s, made, fit)
+        integer_fits.check_fits(s, made, fit)
     if not is_number(made):
         raise s.error("DL119", f"an array cannot hold {describe(value)}")
     x = arithmetic.tensor(s, made)

@@ -214,9 +214,9 @@ def materialise(s: Specialiser, value: Any, dtype: DType, shape: tuple[int, ...]
     """A number as an SSA value of this type; Python numbers become constants of it."""
     if type(value) is Tensor:
         if value.weak and dtype.is_int:
-            from ..flow import raises
+            from ..flow import integer_fits
 
-            raises.check_fits(s, value, dtype)
+            integer_fits.check_fits(s, value, dtype)
         return broadcast(s, convert(s, value.value, dtype), shape)
     if isinstance(value, np.ndarray) and value.ndim > 0:
         return broadcast(s, s.scope.array(value, dtype), shape)

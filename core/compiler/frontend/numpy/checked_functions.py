@@ -11,7 +11,7 @@ import numpy as np
 from ...ir import DType, Value
 from ...traced import ARRAY, SCALAR
 from ..definitions import np_arrays, np_numbers, np_orders, np_signals, np_statistics
-from ..flow import raises
+from ..flow import integer_fits, raises
 from ..memory import array_changes
 from ..values import Tensor, is_static
 from . import arithmetic, elementwise, reductions, shapes
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def ldexp(s: Specialiser, x1: Any, x2: Any) -> Any:
     if type(x2) is Tensor and x2.weak and not (type(x1) is Tensor and x1.weak):
-        raises.check_fits(s, x2, DType.I32)  # The type of NumPy's loop.
+        integer_fits.check_fits(s, x2, DType.I32)  # The type of NumPy's loop.
     if _is_whole(s, x1) and not arithmetic.dtype_of(s, elementwise.array(s, x2))[1]:
         x1 = arithmetic.tensor(s, x1, DType.F16)  # The first of NumPy's loops that takes it.
     return formula(s, np_numbers.ldexp, x1, x2)

@@ -16,7 +16,7 @@ from ...ir import DType, Value
 from ...ragged import Ragged
 from ...traced import ARRAY
 from .. import operators
-from ..flow import raises
+from ..flow import integer_fits, raises
 from ..memory import stores
 from ..memory.views_of_arrays import Lens, Reshape, Reverse, Stride, Transpose, Window
 from ..values import Tensor, describe
@@ -361,7 +361,7 @@ def place_of(s: Specialiser, index: Any, compute: Callable[..., Any]) -> Tensor:
     `compute`: raises Python's error.
     """
     if type(index) is Tensor and index.dtype is DType.U64 and not index.shape:
-        raises.ask_whole(s, index, compute)
+        integer_fits.ask_whole(s, index, compute)
         last = s.scope.number(np.iinfo(np.int64).max, DType.U64)
         index = Tensor(s.emit("min", index.value, last))
     return arithmetic.tensor(s, index, DType.I64)

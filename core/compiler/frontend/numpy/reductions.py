@@ -9,7 +9,7 @@ import numpy as np
 from ...ir import DType, Value
 from .. import operators
 from ..definitions import np_numbers
-from ..flow import raises
+from ..flow import integer_fits
 from ..operators import static_int, static_ints
 from ..values import Tensor, describe
 from . import arithmetic, indexing
@@ -65,7 +65,7 @@ def _begun(s: Specialiser, combine: Any, result: Tensor, initial: Any) -> Tensor
     if arithmetic.dtype_of(s, initial)[0].is_float and not result.dtype.is_float:
         text = f"`initial` of {result.dtype.value} is {describe(initial)}"
         raise s.error("DL116", text, "convert it first: int(initial)")
-    raises.check_fits(s, initial, result.dtype, item=True)
+    integer_fits.check_fits(s, initial, result.dtype, item=True)
     return combine(s, result, tensor(s, initial, result.dtype))  # type: ignore[no-any-return]
 
 

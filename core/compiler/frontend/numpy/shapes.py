@@ -10,7 +10,7 @@ import numpy as np
 from ...ir import DType, Value
 from ...traced import ARRAY
 from .. import operators, special_methods
-from ..flow import iteration, raises
+from ..flow import integer_fits, iteration
 from ..memory import stores
 from ..memory.views_of_arrays import Reverse, Transpose
 from ..operators import static_int, static_ints
@@ -306,7 +306,7 @@ def _nested(s: Specialiser, value: Any, kind: DType | None, item: bool = False) 
     made = arithmetic.strong(arithmetic.one_type(s, value))
     if kind is None:
         return made
-    raises.check_fits(s, value, kind, item=True)
+    integer_fits.check_fits(s, value, kind, item=True)
     return tensor(s, made, kind)  # each number by itself: in one type they might lose digits
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from ...ir import DType
 from ...traced import SCALAR
 from .. import operators
-from ..flow import raises
+from ..flow import integer_fits
 from ..operators import static_int
 from ..values import Tensor, describe, is_static
 from . import arithmetic, indexing, shapes
@@ -130,7 +130,7 @@ def _pad_numbers(
     rank = len(x.shape)
     if arithmetic.shape_of(values) == () and not isinstance(values, tuple | list):
         if type(values) is Tensor:
-            raises.check_fits(s, Tensor(values.value, kind=SCALAR), x.dtype, item=True)
+            integer_fits.check_fits(s, Tensor(values.value, kind=SCALAR), x.dtype, item=True)
         else:
             values = operators.python(s, lambda: _padding(values, x.dtype.numpy), "`np.pad`")
         value = arithmetic.materialise(s, arithmetic.strong(values), x.dtype, ())

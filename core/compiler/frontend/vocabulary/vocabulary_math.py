@@ -18,7 +18,7 @@ from ... import ops
 from ...ir import DType, Value
 from .. import operators
 from ..definitions import np_scalars
-from ..flow import iteration, raises
+from ..flow import integer_fits, iteration, raises
 from ..numpy import arithmetic, elementwise
 from ..values import Tensor, describe, is_number
 from .vocabulary_table import Handler, Row
@@ -123,10 +123,10 @@ def _to_int(name: str, rounding: Handler) -> Handler:
             raise s.error("DL119", f"`math.{name}` takes no {describe(x)}", "convert it: int(x)")
         if value.dtype.is_float:
             value = arithmetic.tensor(s, value, DType.F64)
-            raises.ask_whole(s, value, function)
+            integer_fits.ask_whole(s, value, function)
             value = rounding(s, value)
         elif value.dtype is DType.U64:
-            raises.ask_whole(s, value, function)
+            integer_fits.ask_whole(s, value, function)
         return Tensor(arithmetic.convert(s, value.value, DType.I64), True)
 
     return run
@@ -158,7 +158,7 @@ def _wholes(s: Specialiser, values: Sequence[Any], name: str) -> list[Tensor]:
         if t is None or t.shape or not whole:
             raise s.error("DL119", f"`math.{name}` takes whole numbers, not {describe(v)}")
         if t.dtype is DType.U64:
-            raises.ask_whole(s, t, int)
+            integer_fits.ask_whole(s, t, int)
         out.append(arithmetic.tensor(s, t, DType.I64))
     return out
 

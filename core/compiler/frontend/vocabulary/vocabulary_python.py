@@ -19,7 +19,7 @@ from .. import calls, operators, pynumbers, special_methods
 from ..complexes.complex_python import CMATH, complex_of
 from ..containers import program_objects, sorted_numbers
 from ..definitions import np_generators
-from ..flow import cached_calls, host_calls, iteration, loops, raises
+from ..flow import cached_calls, host_calls, integer_fits, iteration, loops
 from ..numpy import arithmetic
 from ..numpy.arithmetic import tensor
 from ..ragged import ragged_python
@@ -243,7 +243,7 @@ def _scalar(s: Specialiser, x: Any, name: str) -> Tensor:
 def _int(s: Specialiser, x: Any = 0) -> Any:
     value = _scalar(s, x, "int")
     if value.dtype.is_float or value.dtype is DType.U64:
-        raises.ask_whole(s, value, int)
+        integer_fits.ask_whole(s, value, int)
     return Tensor(arithmetic.convert(s, value.value, DType.I64), True)
 
 

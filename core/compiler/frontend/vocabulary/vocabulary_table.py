@@ -28,7 +28,7 @@ from .. import calls, complexes, operators, ragged
 from ..complexes import complex_attributes, complex_rows
 from ..containers import known_calls, list_stacks
 from ..definitions import np_arrays, np_orders
-from ..flow import raises
+from ..flow import integer_fits
 from ..memory import array_changes, shared_memory
 from ..numpy import (
     arithmetic,
@@ -338,7 +338,7 @@ def refused_keyword(
 def _item(s: Specialiser, x: Tensor) -> Tensor:
     kind = x.dtype if x.dtype is DType.BOOL else DType.F64 if x.dtype.is_float else DType.I64
     if x.dtype is DType.U64:
-        raises.ask_whole(s, Tensor(indexing.reshape(s, x.value, ())), int)
+        integer_fits.ask_whole(s, Tensor(indexing.reshape(s, x.value, ())), int)
     return Tensor(arithmetic.convert(s, indexing.reshape(s, x.value, ()), kind), True)
 
 
