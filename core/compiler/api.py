@@ -155,11 +155,11 @@ class Compiled(Generic[P, R_co]):
         self._direct = entry.direct
         passed = traced.passed(leaves)
         given = [np.asarray(v) for v in passed]
-        targets = in_place.targets(traced, passed) if traced.changed else ()
+        targets = None
+        if traced.changed or traced.filled:
+            targets = in_place.Targets(traced, values, passed)
         results = traced.checked(entry.run(*given))
-        if traced.changed:
-            results = in_place.written(targets, results)
-        return traced.as_python(results)  # type: ignore[no-any-return]
+        return traced.as_python(results) if targets is None else targets.written(results)  # type: ignore[no-any-return]
 
     def trace(self, *args: Any) -> Traced:
         """The program for these arguments, or for arguments of these types."""
@@ -207,6 +207,9 @@ class Compiled(Generic[P, R_co]):
                 run = compile_function(traced.function, self.backend, self.profile, self.threads)
                 found = _Entry(traced, run)
                 self._keep(types, leaves, found)
+                if traced.filled:
+                    each = (entry.traced for entry in self._entries.values())
+                    in_place.warn_of_growth(self.__name__, each)
         return found
 
     def _key_of(self, types: Any, leaves: Sequence[Any]) -> Any:

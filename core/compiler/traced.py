@@ -12,7 +12,7 @@ import operator
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -168,6 +168,31 @@ class Pack:
         return math.prod(self.shape)
 
 
+class Item(NamedTuple):
+    """What a list, dict or object of the caller's holds in one place after a call."""
+
+    kind: Literal["kept", "given", "known", "new"]
+    of: Any
+    """The key of an item that it held before; the path of what is among the arguments; a value;
+    the number of a value that the program gives.
+    """
+
+
+class Filled(NamedTuple):
+    """A list, dict or dataclass object among the arguments that the function changes."""
+
+    path: tuple[Any, ...]
+    """From the tuple of arguments, by indices, keys and attributes."""
+    name: str
+    keys: tuple[Any, ...]
+    """Of its items after the call, in order."""
+    items: tuple[Item, ...]
+    gone: tuple[Any, ...]
+    """Of an object, the attributes that were deleted."""
+    grows: bool
+    """Whether it has more items after the call."""
+
+
 @dataclass(frozen=True, slots=True)
 class Traced:
     """A specialised program."""
@@ -200,6 +225,10 @@ class Traced:
     """Leaves of the result that are one result of the program."""
     said: tuple[Said, ...] = ()
     """The calls of print and loggers that Python makes once the program has run."""
+    filled: tuple[Filled, ...] = ()
+    """The lists, dicts and objects among the arguments that the function changes. Where there are
+    any, the program's result is the tuple of the function's own and of what they hold.
+    """
 
     def arguments(self, *args: Any) -> list[Any]:
         """The leaves that the program takes, of arguments like those that it was traced for."""

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from ..common.errors import DelianError
+
 T = TypeVar("T")
 
 _STATIC = {"delian.static": True}
@@ -52,8 +54,8 @@ class Structure:
     fixed: tuple[tuple[str, Any], ...] = ()
     """A dataclass's static fields, as (name, value) pairs."""
     order: tuple[Any, ...] = field(default=(), compare=False)
-    """That of a dict's keys: its leaves come sorted, whatever the order, and the dict itself is put
-    back as it was. Empty for other nodes.
+    """That of a dict's keys or an object's attributes: the leaves come sorted, whatever the order,
+    and the node itself is put back as it was. Empty for other nodes.
     """
 
     @property
@@ -176,9 +178,9 @@ def _visit(node: Any, is_leaf: Callable[[Any], bool] | None, leaves: list[Any]) 
         leaves.append(node)
         return LEAF
     keys, nodes, fixed = parts
-    order = tuple(node) if isinstance(node, dict) else ()
+    held = node if isinstance(node, dict) else vars(node) if id(node) in _opened else ()
     below = tuple([_visit(n, is_leaf, leaves) for n in nodes])
-    return Structure(type(node), keys, below, fixed, order)
+    return Structure(type(node), keys, below, fixed, tuple(held))
 
 
 def leaves(tree: Any) -> list[Any]:
@@ -204,11 +206,17 @@ def build(structure: Structure, nodes: Iterable[Any]) -> Any:
         return kind(*values)
     if (make := getattr(kind, "tree_build", None)) is not None:
         return make(values, *(value for _, value in structure.fixed))
+    for plain in (dict, list):
+        if issubclass(kind, plain):
+            raise DelianError(
+                f"a tree cannot hold a `{kind.__name__}`", f"pass {plain.__name__}(x) of it"
+            )
     # Not through __init__: a tree is also rebuilt with abstract leaves, which a constructor would
     # refuse.
     made = object.__new__(kind)
-    for name, value in (*zip(structure.keys, values, strict=True), *structure.fixed):
-        object.__setattr__(made, name, value)
+    given = {**dict(zip(structure.keys, values, strict=True)), **dict(structure.fixed)}
+    for name in structure.order or given:
+        object.__setattr__(made, name, given[name])
     return made
 
 

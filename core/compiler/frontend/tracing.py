@@ -18,6 +18,7 @@ from ..ir import DType, Function, ListType, TensorType, Value
 from ..traced import ARRAY, Static, Traced, Transform, flatten, has_own_operators, name_of
 from . import calls, complexes
 from .containers import list_packing
+from .containers.argument_changes import ArgumentContainers
 from .definitions.np_generators import STANDS_FOR
 from .flow import unroll_limits
 from .flow.raises import Faults, Raised
@@ -138,10 +139,15 @@ def _traced(
             arguments[len(params) - 1] = _argument(s, argument, names[k], changes, known)
         abstract.append(argument)
     args = tree.unflatten(structure, abstract)
+    held = None
+    if changes and raises:
+        held = ArgumentContainers(s, args, structure, parameter_names(f, len(args)))
     s.scope.inputs = params
     with _deep_recursion(), _as_program_errors(s), np.errstate(all="ignore"):
         s.look(f)
-        result = complexes.all_as_pairs(s, calls.call(s, f, args, {}))
+        result = calls.call(s, f, args, {})
+        filled, made = held.filled(list(arguments.values())) if held is not None else ((), [])
+        result = complexes.all_as_pairs(s, (result, *made) if filled else result)
         out, out_structure = tree.flatten(result)
         _check_kinds(s, out_structure)
         kinds = tuple(kind_of(v) if is_number(v) else 0 for v in out)
@@ -196,6 +202,7 @@ def _traced(
         packs,
         packed_results,
         said,
+        filled,
     )
 
 
