@@ -9,7 +9,7 @@ without closures).
 
 The operations are copied in order, then visited in reverse, each asking its primitive's vjp rule. A
 cotangent of None is a symbolic zero and builds nothing. Only values that are both varied and useful
-(`activity`) are followed.
+(`activity`) are followed. What a `select` leaves out stays zero (`masked_cotangents`).
 
 Operations with regions:
 
@@ -48,6 +48,7 @@ from ..passes.simplify import simplify
 from ..primitives import PRIMITIVES
 from ..primitives.table import Maybe
 from .activity import BRANCHES, LEADING, Activity, carries_start, check_wrt, is_differentiable
+from .masked_cotangents import MaskedCotangents
 from .residuals import Residuals, Saved, SavedBranch, SavedLoop, SavedOfOp
 
 _I64 = TensorType(DType.I64)
@@ -125,6 +126,7 @@ class Reverse:
         known, kept = (saved or Saved()).matched(given)
         active = self.activity.varied_values(block, varied)
         tape: list[tuple[Op, Op, _Kept | None]] = []
+        masked = MaskedCotangents(b)
         for op in block.ops:
             followed = any(r in active for r in op.results)
             stood = {r: known[r] for r in op.results if r in known}
@@ -148,12 +150,13 @@ class Reverse:
                 b.copy(op, mapping)
                 mapping.update(stood)
                 copied, own = b.ops[-1], None
+            masked.see(copied)
             if followed:
                 tape.append((op, copied, own))
         results_ = [mapping[r] for r in block.results]
 
         cotangent = {block.params[i]: total for i, total in (totals or {}).items()}
-        adding = _Adding(b, active, cotangent, self.residuals.views(block))
+        adding = _Adding(masked, active, cotangent, self.residuals.views(block))
         for result, ct in zip(block.results, cts, strict=True):
             adding.add(result, ct)
         for op, copied, own in reversed(tape):
@@ -183,9 +186,7 @@ class Reverse:
             assert kept is not None
             grads = self._reverse_loop(op, copied, kept, cts, varied, totals)
         else:
-            rule = PRIMITIVES[op.name].vjp
-            assert rule is not None, f"{op.name} has no vjp rule, yet its result is varied"
-            grads = rule(self.b, copied, cts)
+            grads = adding.masked.reverse(copied, cts)
         for v, ct in zip(op.operands, grads, strict=True):
             adding.add(v, ct)
 
@@ -429,7 +430,8 @@ class Reverse:
             if g is None:
                 ends.append(total)
             else:
-                ends.append(g if len(index) + k in totals else _sum(inner, total, g))
+                whole = len(index) + k in totals
+                ends.append(g if whole else MaskedCotangents(inner).add(total, g))
         return inner.finish([*(rest for rest, _ in pops), *after, *ends])
 
 
@@ -454,21 +456,18 @@ def _with(b: Builder, kept: Value, value: Value, row: Values) -> Value:
     return put_row(b, kept, value, *row)
 
 
-def _sum(b: Builder, x: Value, y: Value) -> Value:
-    return b("list_add" if isinstance(x.type, ListType) else "add", x, y)
-
-
 class _Adding:
     """Adds up the cotangents of a block's values."""
 
     def __init__(
         self,
-        builder: Builder,
+        masked: MaskedCotangents,
         active: set[Value],
         cotangent: dict[Value, Value],
         views: Mapping[Value, Value],
     ) -> None:
-        self.b = builder
+        self.masked = masked
+        self.b = masked.b
         self.active = active
         self.cotangent = cotangent
         self.views = views
@@ -480,7 +479,7 @@ class _Adding:
         root = self.views.get(value, value)
         ct = self._shaped(ct, root)
         before = self.cotangent.get(root)
-        self.cotangent[root] = ct if before is None else _sum(self.b, before, ct)
+        self.cotangent[root] = ct if before is None else self.masked.add(before, ct)
 
     def taken(self, value: Value) -> Maybe:
         """The cotangent so far, to be given back with more."""
@@ -507,4 +506,4 @@ class _Adding:
     def _shaped(self, value: Value, like: Value) -> Value:
         if value.type == like.type or isinstance(value.type, ListType):
             return value
-        return self.b("reshape", value, shape=like.shape)
+        return self.masked.reshaped(value, like.shape)
