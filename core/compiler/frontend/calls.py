@@ -22,7 +22,8 @@ from ..complex_numbers import Complex
 from ..ragged import Ragged
 from ..traced import Transform
 from . import operators, statements
-from .containers import containers, known_calls, list_methods, program_objects
+from .containers import containers, known_calls, list_methods, local_classes, program_objects
+from .containers.body_functions import closure_of
 from .flow import itertools_calls, tries
 from .hir import hir, liveness, syntax
 from .hir.syntax_nonlocals import UNSET
@@ -77,6 +78,14 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
         if special is not _NO:
             return special
         return call(s, f.__func__, (f.__self__, *args), kwargs)
+    if kind is types.FunctionType:
+        closure = closure_of(f)
+        if closure is not None:
+            return call(s, closure, args, kwargs)
+    if kind in _DECORATORS or f is functools.cached_property:
+        known = local_classes.known_call(s, f, args, kwargs)
+        if known is not NotImplemented:
+            return known
     if kind is Choice:
         from .flow import choices
 
@@ -119,6 +128,8 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 _NO = known_calls.NO
+#: What a decorator of a class or a method may be (`property.setter`).
+_DECORATORS = (types.FunctionType, types.BuiltinFunctionType)
 #: The package itself: its classes are not changed while it runs.
 _HOUSE = f"{__name__.partition('.')[0]}."
 
@@ -352,7 +363,7 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
         return program_objects.construct_dataclass(s, cls, args, kwargs)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return operators.python(s, lambda: cls(*args, **kwargs), what)
-    if issubclass(cls, Transform):
+    if issubclass(cls, Transform) or (cls is super and len(args) == 2):
         return operators.python(s, lambda: cls(*args, **kwargs), what)
     if issubclass(cls, BaseException):
         if not is_static((tuple(args), dict(kwargs))):
@@ -466,7 +477,7 @@ def attribute(s: Specialiser, value: Any, name: str) -> Any:
                 raise s.error("DL111", text, "name the attributes, or use getattr and setattr")
             if name in vars(value) and not isinstance(found, property):
                 return vars(value)[name]
-        elif found is not None and not kind.__module__.startswith(_HOUSE):
+        elif found is not None and not (kind.__module__.startswith(_HOUSE) or kind in s.classes):
             s.outside.setdefault((id(kind), name), (kind, name, found))
             if isinstance(own, dict) and name not in own:
                 s.outside.setdefault((id(own), name), (own, name, None))
@@ -511,6 +522,8 @@ _FIXED = frozenset(("builtins", "numpy", "functools", "operator"))
 def _note(s: Specialiser, value: Any, name: str, found: Any) -> None:
     """Notes an attribute that was read of an object from outside, where it may be set again."""
     holder = value if isinstance(value, type) else type(value)
+    if holder in s.classes:
+        return
     if holder.__module__ in _FIXED and not isinstance(value, types.FunctionType):
         return
     if not isinstance(value, type) and containers.is_frozen(holder):

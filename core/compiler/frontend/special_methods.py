@@ -139,14 +139,18 @@ def _of_fields(s: Specialiser, op: str, a: Any, b: Any) -> Any:
 def super_of(s: Specialiser, frame: Frame) -> Any:
     """`super()` in a method."""
     at: Frame | None = frame
-    while at is not None and at.parent is not None:
+    while at is not None and at.parent is not None and "__class__" not in at.parent.vars:
         at = at.parent
     assert at is not None
-    cell = at.cells.get("__class__")
     owner = next(iter(at.vars.values()), None)
-    if cell is None or owner is None:
+    if at.parent is not None:
+        cls = at.parent.vars["__class__"]
+    elif (cell := at.cells.get("__class__")) is not None:
+        cls = s.cell(cell, "__class__")
+    else:
+        cls = None
+    if cls is None or owner is None:
         raise s.error("DL102", "super() can only be called in a method")
-    cls = s.cell(cell, "__class__")
     return operators.python(s, lambda: super(cls, owner), "super()")
 
 

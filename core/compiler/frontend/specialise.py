@@ -30,6 +30,7 @@ from ..ragged import Ragged
 from ..traced import Seen, Transform
 from . import calls, complexes, operators, special_methods
 from .containers import containers, list_stacks
+from .containers.body_functions import stand_in
 from .flow import branches, choices, generators, iteration, reduction_loops, unroll_limits
 from .flow.index_ranges import Ranges
 from .flow.picked_numbers import Picks
@@ -41,6 +42,7 @@ from .ragged import ragged_lists, ragged_selection
 from .scope import Scope
 from .values import (
     Activation,
+    ClassFrame,
     Closure,
     Frame,
     Picked,
@@ -124,6 +126,8 @@ class Specialiser:
         self.seen: dict[int, Seen] = {}
         #: Dataclasses among it whose fields were looked at, by id.
         self.looked: dict[int, Any] = {}
+        #: The classes that the program defines (`containers.local_classes`).
+        self.classes: set[type] = set()
         #: What was read from outside: (id of the owner, name) -> (owner, name, value). An owner is
         #: a module's dict, a cell, or an object.
         self.outside: dict[tuple[int, str], tuple[Any, str, Any]] = {}
@@ -478,10 +482,14 @@ class Specialiser:
     def eval_lambda(self, node: hir.Lambda, frame: Frame) -> Any:
         return self.closure(node.function, frame)
 
-    def closure(self, function: hir.FunctionDef, frame: Frame) -> Closure:
+    def closure(self, function: hir.FunctionDef, frame: Frame) -> Any:
+        """A nested function; in the body of a class, a stand-in of Python's."""
         parameters = function.parameters
         defaults = tuple(self.eval(d, frame) for d in parameters.defaults)
         keyword_defaults = {n: self.eval(d, frame) for n, d in parameters.keyword_defaults}
+        if isinstance(frame, ClassFrame):
+            assert frame.parent is not None, "a class frame has one around it"
+            return stand_in(Closure(function, frame.parent, defaults, keyword_defaults))
         return Closure(function, frame, defaults, keyword_defaults)
 
     def static_condition(self, node: hir.Expr, frame: Frame) -> bool:

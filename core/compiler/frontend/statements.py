@@ -16,7 +16,7 @@ from ..complex_numbers import Complex, is_complex
 from ..ragged import Ragged
 from ..traced import ARRAY
 from . import calls, complexes, contexts, operators, ragged, special_methods
-from .containers import containers, list_stacks, program_objects
+from .containers import containers, list_stacks, local_classes, program_objects
 from .flow import branches, choices, iteration, loops, raises, tries
 from .hir import hir, liveness
 from .memory import array_changes, shared_memory, stores
@@ -337,6 +337,7 @@ RUN: dict[type, Callable[[Any, Any, Frame], None]] = {
     hir.While: loops.run_while,
     hir.For: loops.run_for,
     hir.Define: _define,
+    hir.DefineClass: local_classes.define,
     hir.Assert: _assert,
     hir.Raise: _raise,
     hir.Try: tries.run_try,

@@ -207,6 +207,15 @@ class Frame:
         self.cells = cells
 
 
+class ClassFrame(Frame):
+    """The names in the body of a class; functions in it see those around it alone.
+
+    Its parent has `__class__`, for `super()`.
+    """
+
+    __slots__ = ()
+
+
 class Activation:
     """A call whose body is being run.
 

@@ -68,6 +68,7 @@ SHOWN = {
     "Delete": "y = x\ndel x\nreturn y",
     "Yield": "def g():\n    yield x\nreturn list(g())",
     "YieldFrom": "def g():\n    yield from (x, x)\nreturn list(g())",
+    "ClassDef": "class A:\n    def f(self):\n        return x\nreturn A().f()",
     "Nonlocal": "def g():\n    nonlocal x\n    x = x + 1\ng()\nreturn x",
     "Import": "import math\nreturn x * math.pi",
     "ImportFrom": "from math import pi\nreturn x * pi",
@@ -82,7 +83,6 @@ REFUSED = {
     "AsyncFunctionDef": "async def g():\n    return x\nreturn g()",
     "Await": "return await x",
     "Global": "global np\nreturn x",
-    "ClassDef": "class A:\n    pass\nreturn x",
     "TypeAlias": "type A = int\nreturn x",
     "TemplateStr": "return t'{x}'",
 }

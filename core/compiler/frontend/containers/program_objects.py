@@ -86,6 +86,9 @@ def _check(s: Specialiser, owner: Any, name: str, done: str) -> None:
     if containers.is_frozen(kind):
         text = f"`{name}` of a frozen `{kind.__name__}` cannot be {done}"
         raise s.error("DL111", text, "make a new one: `dataclasses.replace(x, name=value)`")
+    if isinstance(owner, type):
+        text = f"`{name}` of the class `{owner.__name__}` cannot be {done}"
+        raise s.error("DL111", text, "keep it in an object or under a name of the function")
     if not tree.is_object(kind):
         text = f"`{name}` of `{kind.__name__}` cannot be {done}: this is no plain object"
         hint = "use a class without __slots__, and with Python's own access to attributes"

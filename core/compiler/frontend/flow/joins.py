@@ -154,7 +154,8 @@ def assigned_at(block: hir.Block, name: str) -> Loc | None:
 def _names(node: Any) -> list[str]:
     if isinstance(node, hir.Update | hir.For | hir.Delete | hir.Enter):
         return list(liveness.names_of(node.target))
-    return [node.name] if isinstance(node, hir.Define | hir.SetFlag | hir.Import) else []
+    bound = hir.Define | hir.DefineClass | hir.SetFlag | hir.Import
+    return [node.name] if isinstance(node, bound) else []
 
 
 def _blocks(node: Any) -> tuple[hir.Block, ...]:

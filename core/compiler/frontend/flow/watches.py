@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import tree
 from ..containers import containers
+from ..containers.body_functions import closures_of
 from ..values import Choice, Closure, Frame, Method, Once, Tensor, is_number
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class Watch:
             parts: Iterable[Any] = (*value.defaults, *value.keyword_defaults.values())
         elif kind is Choice:
             parts = value.functions
+        elif kind is types.FunctionType or isinstance(value, type):
+            parts = closures_of(value)
         elif kind is Method:
             parts = (value.owner,)
         elif kind is types.MethodType:
@@ -91,6 +94,7 @@ class Watch:
         elif isinstance(value, list | set | dict) or tree.is_open(value):
             content = containers.copied(value)
             parts = content.values() if isinstance(content, dict) else content
+            parts = (*parts, type(value))
             self._held.append((value, content))
         else:
             self.is_closed |= not (is_number(value) or isinstance(value, _PLAIN))

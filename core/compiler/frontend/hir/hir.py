@@ -357,6 +357,30 @@ class For:
 
 
 @dataclass(frozen=True, slots=True)
+class Annotation:
+    """The type of a name in a class; `value` is None where Python keeps the text."""
+
+    value: Expr | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DefineClass:
+    """A nested `class`. `function`: its body, as one without parameters."""
+
+    loc: Loc
+    name: str
+    path: str
+    """Its `__qualname__`."""
+    function: FunctionDef
+    decorators: tuple[Expr, ...]
+    bases: tuple[Expr, ...]
+    keywords: tuple[tuple[str, Expr], ...]
+    annotations: tuple[tuple[str, Annotation], ...]
+    doc: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Define:
     """A nested `def`.
 
@@ -473,6 +497,7 @@ Statement: TypeAlias = (
     | While
     | For
     | Define
+    | DefineClass
     | Assert
     | Raise
     | Try

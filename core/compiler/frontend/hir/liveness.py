@@ -26,16 +26,21 @@ MUTATORS = frozenset(
 
 
 def annotate(
-    body: hir.Block, parameters: set[str], unreached: Iterable[hir.Block] = ()
+    body: hir.Block,
+    parameters: set[str],
+    unreached: Iterable[hir.Block] = (),
+    all_live: bool = False,
 ) -> tuple[hir.Block, frozenset[str], frozenset[str]]:
     """The annotated body, the names local to the function, the names that it takes from outside.
 
     Branches and loops of the body are annotated. unreached: more code of the function, which binds
-    names too.
+    names too. all_live: all names of the body are read after it, as those of a class are.
     """
     dead = _Walk({})
     dead.nodes(tuple(unreached))
     annotator = _Annotator(body, parameters | dead.assigned)
+    if all_live:
+        annotator.pinned |= annotator.local
     annotated = annotator.block(body, frozenset((hir.RESULT,)) | annotator.pinned)
     return annotated, annotator.local, annotator.outside
 
@@ -141,7 +146,9 @@ class _Walk:
         if isinstance(node, hir.For):
             self.target(node.target)
 
-    def binding(self, node: hir.SetFlag | hir.Define | hir.Named | hir.Import) -> None:
+    def binding(
+        self, node: hir.SetFlag | hir.Define | hir.DefineClass | hir.Named | hir.Import
+    ) -> None:
         self.assigned.add(node.name)
         self.rebound.add(node.name)
 
@@ -197,6 +204,7 @@ _OWN: dict[type, Callable[[_Walk, Any], None]] = {
     hir.While: _Walk.loop,
     hir.SetFlag: _Walk.binding,
     hir.Define: _Walk.binding,
+    hir.DefineClass: _Walk.binding,
     hir.Named: _Walk.binding,
     hir.Import: _Walk.binding,
     hir.Handler: _Walk.handler,
@@ -217,7 +225,7 @@ _NONE = (hir.FunctionDef, hir.Comprehension, hir.SetFlag, hir.Import, hir.Refuse
 _PLAIN = frozenset(
     (
         *("loc", "name", "changed", "dead", "stored", "carried", "rebound"),
-        *("op", "ops", "kind", "each"),
+        *("op", "ops", "kind", "each", "path", "doc", "text"),
     )
 )
 
@@ -290,9 +298,10 @@ class _Annotator:
             places = (t for t in node.targets if not isinstance(t, hir.Name))
             stores = frozenset(n for t in places for n in self.reads(t)) - written
             return (live - written) | self.reads(node.value) | stores
-        if isinstance(node, hir.SetFlag | hir.Import | hir.Define):
+        if isinstance(node, hir.SetFlag | hir.Import | hir.Define | hir.DefineClass):
             live -= frozenset((node.name,)) - self.pinned
-            return live | self.reads(node) if isinstance(node, hir.Define) else live
+            defines = isinstance(node, hir.Define | hir.DefineClass)
+            return live | self.reads(node) if defines else live
         return live | self.reads(node)
 
     def around(self, node: hir.While | hir.For, live: _Live) -> _Live:

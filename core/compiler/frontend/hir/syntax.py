@@ -15,11 +15,11 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from types import CodeType, FunctionType
-from typing import Any, TypeAlias
+from typing import Any
 
 from ....common.errors import Loc, ProgramError
 from ....common.line_origins import origins_of
@@ -28,6 +28,7 @@ from . import (
     escapes,
     hir,
     liveness,
+    syntax_classes,
     syntax_generators,
     syntax_nonlocals,
     syntax_reductions,
@@ -37,8 +38,8 @@ from . import (
 )
 from .syntax_names import mangled as _mangled
 from .syntax_patterns import Pattern
-from .syntax_scopes import children, deleted
-from .syntax_source import Codes, is_current
+from .syntax_scopes import deleted
+from .syntax_source import Codes, Function, by_columns, functions_at, is_current
 
 _BINARY: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -86,13 +87,11 @@ _REFUSED: dict[str, tuple[str, str]] = {
     "AsyncFunctionDef": ("async def", "a compiled program waits for nothing; use a plain `def`"),
     "Global": ("a write to a global", "return the value and assign it outside"),
     "Nonlocal": ("a write to an outer function's name", "return the value and assign it outside"),
-    "ClassDef": ("a class inside a function", "define the class at the top of the module"),
     "Match": ("this pattern", "match on values, tuples, dicts or classes, or use `if`"),
     "TypeAlias": ("a type alias inside a function", "move it to the top of the module"),
     "TemplateStr": ("a template string", "use an f-string"),
 }
 
-_Function: TypeAlias = ast.FunctionDef | ast.Lambda
 #: By file too: code objects are equal where the code is, whatever file it is from.
 _FUNCTIONS: dict[tuple[str, CodeType], hir.FunctionDef] = {}
 _FILES: dict[str, tuple[list[str], ast.Module, Codes]] = {}
@@ -117,12 +116,14 @@ def _convert(code: CodeType) -> hir.FunctionDef:
             cached = _FILES[code.co_filename] = (lines, _mangled(ast.parse(text), text), {})
         except SyntaxError:
             raise _no_source(code, "its source file has changed since it was loaded") from None
-    nodes = list(_functions_at(cached[1], code.co_firstlineno, code.co_name))
-    node = nodes[0] if len(nodes) == 1 else _by_columns(code, nodes)
+    nodes = list(functions_at(cached[1], code.co_firstlineno, code.co_name))
+    node = nodes[0] if len(nodes) == 1 else by_columns(code, nodes)
     if node is None or not is_current(code, cached[0], node, cached[2]):
         raise _no_source(code, "its source file has changed since it was loaded")
     node = syntax_nonlocals.boxed(node, lines)
-    return _Converter(code.co_filename, lines).function(node)
+    converter = _Converter(code.co_filename, lines)
+    converter.path = code.co_qualname.removesuffix(code.co_name)
+    return converter.function(node)
 
 
 def _lines(code: CodeType) -> list[str]:
@@ -150,58 +151,14 @@ def _no_source(code: CodeType, why: str) -> ProgramError:
     )
 
 
-def _functions_at(node: ast.AST, line: int, name: str) -> Iterator[_Function]:
-    """The functions of a name that begin on a line, decorators included, as code objects say."""
-    for child in children(node):
-        first = line
-        if isinstance(child, ast.stmt | ast.expr):
-            decorators = getattr(child, "decorator_list", ())
-            first = min([child.lineno, *(d.lineno for d in decorators)])
-            if not first <= line <= (child.end_lineno or line):
-                continue
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            if first == line and child.name == name:
-                yield child  # type: ignore[misc]
-        elif isinstance(child, ast.Lambda) and child.lineno == line and name == "<lambda>":
-            yield child
-        yield from _functions_at(child, line, name)
-
-
-def _by_columns(code: CodeType, nodes: list[_Function]) -> _Function | None:
-    """The one of several lambdas on a line that a code object is of.
-
-    It is the smallest one whose body holds all of the code's instructions.
-    """
-    spans = [
-        (line, column, end_line, end_column)
-        for line, end_line, column, end_column in code.co_positions()
-        if line is not None
-        and end_line is not None
-        and column is not None
-        and end_column is not None
-        and end_column > 0
-    ]
-    if not spans:
-        return None
-    first = min((line, column) for line, column, _, _ in spans)
-    last = max((line, column) for _, _, line, column in spans)
-    holding: list[tuple[int, int, int, _Function]] = []
-    for node in nodes:
-        body = node.body
-        if isinstance(body, ast.expr):
-            begin = (body.lineno, body.col_offset)
-            end = (body.end_lineno or body.lineno, body.end_col_offset or body.col_offset)
-            if begin <= first and last <= end:
-                holding.append((end[0] - begin[0], end[1] - begin[1], len(holding), node))
-    return min(holding)[3] if holding else None
-
-
 class _Converter:
     """Converts one function and those nested in it."""
 
     def __init__(self, file: str, lines: list[str]) -> None:
         self.file = file
         self.lines = lines
+        #: What comes before a name in the `__qualname__` of what has it.
+        self.path = ""
         self.origins = origins_of(file)
         #: Whether all columns are those of `ast`.
         self.is_plain = not self.origins and all(map(str.isascii, lines))
@@ -241,7 +198,14 @@ class _Converter:
 
     # Functions
 
-    def function(self, node: _Function) -> hir.FunctionDef:
+    def function(self, node: Function) -> hir.FunctionDef:
+        before = self.path
+        self.path += f"{getattr(node, 'name', '<lambda>')}.<locals>."
+        made = self.function_here(node)
+        self.path = before
+        return made
+
+    def function_here(self, node: Function) -> hir.FunctionDef:
         loc = self.loc(node)
         parameters = self.parameters(node.args)
         is_generator, unfit = syntax_generators.looked_at(node, self.lines)
@@ -361,6 +325,36 @@ class _Converter:
     def statement_FunctionDef(self, node: ast.FunctionDef) -> hir.Statement:
         decorators = tuple(self.expr(d) for d in node.decorator_list)
         return hir.Define(self.loc(node), node.name, self.function(node), decorators)
+
+    def statement_ClassDef(self, node: ast.ClassDef) -> hir.Statement:
+        """The body is that of a function without parameters."""
+        unfit = syntax_classes.unfit(node)
+        if unfit is not None:
+            return hir.Refused(self.loc(node), "DL102", *unfit)
+        before = self.path
+        self.path += f"{node.name}."
+        end, block = self.loc(node), self.block(node.body)
+        self.path = before
+        nothing = hir.Parameters((), 0, (), None, None, (), ())
+        body = _annotated(end, node.name, nothing, escapes.lower(block, end), None, all_live=True)
+        # Functions in it read names of the same name around the class.
+        reads = body.reads | liveness.captures(block)
+        lazy = syntax_classes.keeps_text(self.lines)
+        annotations = tuple(
+            (name, hir.Annotation(None if lazy else self.expr(value), ast.unparse(value)))
+            for name, value in syntax_classes.annotated(node)
+        )
+        return hir.DefineClass(
+            self.loc(node),
+            node.name,
+            f"{self.path}{node.name}",
+            replace(body, reads=reads.union(*(map(liveness.reads_of, annotations)))),
+            tuple(self.expr(d) for d in node.decorator_list),
+            tuple(self.expr(b) for b in node.bases),
+            tuple((str(k.arg), self.expr(k.value)) for k in node.keywords),
+            annotations,
+            ast.get_docstring(node, clean=False),
+        )
 
     def statement_Assert(self, node: ast.Assert) -> hir.Statement:
         message = None if node.msg is None else self.expr(node.msg)
@@ -590,8 +584,9 @@ def _annotated(
     parameters: hir.Parameters,
     lowered: tuple[hir.Block, list[hir.Block]],
     refused: hir.Refused | None,
+    all_live: bool = False,
 ) -> hir.FunctionDef:
     params = {*parameters.positional, *parameters.keyword_only}
     params |= {n for n in (parameters.rest, parameters.keywords) if n is not None}
-    body, assigned, reads = liveness.annotate(lowered[0], params, lowered[1])
+    body, assigned, reads = liveness.annotate(lowered[0], params, lowered[1], all_live)
     return hir.FunctionDef(loc, name, parameters, body, assigned, reads, refused)
