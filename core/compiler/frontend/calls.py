@@ -94,6 +94,10 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     if row is not None:
         if s.tries:
             tries.check_function(s, row.name)
+        if args and type(args[0]) is Once and args[0].node is not None:
+            from .flow import reduction_loops
+
+            return reduction_loops.of_kept(s, row, f, args, kwargs)
         return row(s, f, args, kwargs)
     if kind is types.FunctionType:
         return call_function(s, f, args, kwargs)

@@ -45,6 +45,7 @@ from .values import (
     ClassFrame,
     Closure,
     Frame,
+    Once,
     Picked,
     RaggedList,
     Tensor,
@@ -85,6 +86,8 @@ class Specialiser:
         self.looping = self.wants_loops = False
         #: The last error of a comprehension's condition that the program decides.
         self.undecided: ProgramError | None = None
+        #: Generator expressions that were gone through to their ends: they are empty.
+        self.spent: tuple[Once, ...] = ()
         #: How often a list, dict, set or object was changed.
         self.container_changes = 0
         #: How far it may be unrolled (`limits`).
@@ -205,12 +208,12 @@ class Specialiser:
         return Scope(self.scope.locs, self.natural, self.tally)
 
     def state(self) -> tuple[Any, ...]:
-        kept = self.scope, self.region, self.chain, self.loc, dict(self.shared)
+        kept = self.scope, self.region, self.chain, self.loc, dict(self.shared), self.spent
         return *kept, len(self.calls), stores.mark(self)
 
     def restore(self, state: tuple[Any, ...]) -> None:
         """Back to before an attempt that failed."""
-        self.scope, self.region, self.chain, self.loc, shared, depth, at = state
+        self.scope, self.region, self.chain, self.loc, shared, self.spent, depth, at = state
         self.shared = dict(shared)
         stores.undo(self, at)
         self.scope.checked.clear()  # Their errors are undone.

@@ -314,12 +314,12 @@ class Once:
     that (`sized`: of lists too). `computes`: a function computes them, which Python calls item by
     item; `reads`, and `names` in `frame`: what it computes them from (`flow.watches`). `turns` goes
     through them one by one, as a loop that is unrolled asks for them; `ahead`: what is left of them
-    after a `next`.
+    after a `next`. `node`: the generator expression, for a reduction of it.
     """
 
     __slots__ = (
-        *("ahead", "computes", "frame", "make", "names", "reads", "region", "sizes", "sources"),
-        *("turns", "used"),
+        *("ahead", "computes", "frame", "make", "names", "node", "reads", "region", "sizes"),
+        *("sources", "turns", "used"),
     )
 
     def __init__(
@@ -345,6 +345,7 @@ class Once:
         self.sources = sources
         self.ahead: Iterator[Any] | None = None
         self.used = False
+        self.node: hir.Comprehension | None = None
 
 
 class Indexed:

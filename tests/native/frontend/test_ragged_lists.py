@@ -166,7 +166,33 @@ def within_a_tuple(v, t):
     return {"kept": [x for x in v if x > t], "rest": ([x for x in v if x <= t], t)}
 
 
+def over_two(w, t):
+    return [x for row in w for x in row if x > t], [x for row in w if row[0] > t for x in row]
+
+
+def over_three(w, t):
+    return [x + y for x in w[0] for y in w[1] for row in w if x + y + row[0] > t]
+
+
+def over_rows_of_several_lengths(w, t):
+    short_first = [x for row in [w[0][:1], w[1], w[2]] for x in row if x > t]
+    triangle = [float(i * j) for i in range(3) for j in range(i + 1) if w[i, 0] > j + t]
+    return short_first, triangle, [x for row in [w[1], w[0][:0]] for x in row if x > t]
+
+
+def over_a_list_of_such_a_length(w, t):
+    kept = [x for x in w[:, 0] if x > t]
+    return [x * y for x in kept for y in w[1] if y > x], [x * y for y in w[1] for x in kept]
+
+
+def reductions_of_two(w, t):
+    kept = [x for row in w for x in row if x > t]
+    return len(kept), max(kept, default=w[0, 0]), any(x > t for row in w for x in row if x > 1)
+
+
 AGREE = [
+    *(over_two, over_three, over_rows_of_several_lengths, over_a_list_of_such_a_length),
+    reductions_of_two,
     *(a_list, lists_of_classes, its_length, the_length_of_pairs, sums, a_mean, extremes),
     *(the_least_of_none, numpys_functions, numpys_mean, of_a_given_type, going_through_it),
     *(going_through_places, an_index, an_index_beyond, differences, lists_of_a_list, of_a_mask),
@@ -268,8 +294,18 @@ def unpacked(v, t):
     return a + b
 
 
-def over_two(w, t):
-    return [x for row in w for x in row if x > t]
+def over_two_that_grow(w, t):
+    seen = []
+    return [seen.append(x) or x for row in w for x in row if x > t]
+
+
+def over_too_many(w, t):
+    n = range(1001)
+    return len([x for _ in n for _ in n for row in w for x in row if x > t])
+
+
+def over_an_iterators_function(w, t):
+    return [x for row in w for x in map(lambda v: v * 2, row) if x > t]  # noqa: C417
 
 
 def a_dict(v, t):
@@ -295,7 +331,9 @@ REFUSED = [
     (pairs, "DL118", "no real numbers"),
     (a_shape, "DL107", "a shape must be known"),
     (unpacked, "DL107", "item by item"),
-    (over_two, "DL107", r"v\[v > t\]"),
+    (over_two_that_grow, "DL107", "changes a list or object"),
+    (over_too_many, "DL107", "that may give 1002001 items"),
+    (over_an_iterators_function, "DL107", "over an iterator's function"),
     (a_dict, "DL107", r"v\[v > t\]"),
     (a_set, "DL107", r"v\[v > t\]"),
     (two_classes, "DL108", "f64|f32"),

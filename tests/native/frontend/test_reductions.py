@@ -153,7 +153,57 @@ def names_stay(v, t):
     return x, total, found, count
 
 
+def kept_under_a_name(v, t):
+    squares = (x * x for x in v if x > t)
+    return sum(squares, np.float64(0.0)), sum(squares, 1), list(squares), any(squares)
+
+
+def kept_and_changed_before_use(v, t):
+    values = v.copy()
+    near = (x for x in values if x > t)
+    t = t + 1
+    values[0] = 9.0
+    return list(near), tuple(near)
+
+
+def kept_by_a_function(v, t):
+    def above(values):
+        return (x for x in values if x > t)
+
+    def total(items):
+        return sum(items, np.float64(0.0))
+
+    again = above(v)
+    return total(above(v)) + min(above(v), default=np.float64(7.0)), total(again) - total(again)
+
+
+def kept_of_two(w, t):
+    kept = (x for row in w for x in row if x > t)
+    same = kept
+    return max(kept, key=lambda x: -x, default=w[0, 0]), [sum(same) for _ in range(2)]
+
+
+def kept_and_without_items(v, t):
+    kept = (x for x in v if x > t)
+    return max(kept)
+
+
+def kept_with_an_error(v, t):
+    kept = (v[int(x)] for x in v if x > t)
+    return sum(kept, np.float64(0.0))
+
+
+def one_item_of_the_rest(v, t):
+    kept = (x for x in v if x > t)
+    total = sum(kept, np.float64(0.0))
+    for x in kept:
+        total += x
+    return total + next(kept, 2.0)
+
+
 AGREE = [
+    *(kept_under_a_name, kept_and_changed_before_use, kept_by_a_function, kept_of_two),
+    *(kept_and_without_items, kept_with_an_error, one_item_of_the_rest),
     *(how_many, how_many_of_a_start, pairs_out_of_order, a_sum_that_starts_as_numpys),
     *(a_sum_of_rows, a_sum_of_floats_is_compensated, any_of_some, any_ends_before_an_error),
     *(an_error_in_a_test, a_handler_around_a_test, all_of_all, the_least, the_least_or_a_default),
@@ -244,7 +294,29 @@ def an_iterator_gone_through_twice(v, t):
     return sum(1 for x in it if x > t), sum(1 for x in it if x > t)
 
 
+def kept_and_reduced_in_a_branch(v, t):
+    kept = (x for x in v if x > t)
+    return sum(kept, 0.0) if t > 0 else 0.0
+
+
+def kept_and_left_early(v, t):
+    kept = (x for x in v if x > t)
+    return any(kept), sum(kept, 0.0)
+
+
+def kept_and_reduced_in_a_try(v, t):
+    kept = (x for x in v if x > t)
+    try:
+        first = 1 // int(t) + sum(kept, 0.0)
+    except ZeroDivisionError:
+        first = 0.0
+    return sum(kept, first)
+
+
 REFUSED = [
+    (kept_and_reduced_in_a_branch, "DL113", "made outside the branch or loop"),
+    (kept_and_left_early, "DL113", "gone through twice"),
+    (kept_and_reduced_in_a_try, "DL113", "gone through twice"),
     (a_default_of_another_class, "DL108", "the result is f64"),
     (arrays_from_a_zero, "DL108", "the total of a reduction"),
     (texts_that_are_picked, "DL108", "the best of a reduction"),

@@ -53,7 +53,9 @@ def of_source(s: Specialiser, node: hir.Comprehension, frame: Frame, first: Any)
 
     if node.kind is tuple:
         sources, names = iteration.sources_of(first), liveness.reads_of(node)
-        return Once(make, s.region, sources, True, (first,), frame, names)
+        made = Once(make, s.region, sources, True, (first,), frame, names)
+        made.node = node
+        return made
     make()
     s.at(node.loc)
     if node.kind is list:

@@ -63,7 +63,9 @@ def drawn(s: Specialiser, value: Any) -> Any:
     """What an iterator goes through, which it can do once; any other value as it is."""
     if type(value) is not Once:
         return value
-    _take(s, value)
+    if _is_spent(s, value):
+        return []
+    take(s, value)
     at = stores.mark(s)
     made = value.make()
     if value.computes and stores.changed_since(s, at):
@@ -72,7 +74,11 @@ def drawn(s: Specialiser, value: Any) -> Any:
     return made
 
 
-def _take(s: Specialiser, value: Once) -> None:
+def _is_spent(s: Specialiser, value: Once) -> bool:
+    return any(value is spent for spent in s.spent)
+
+
+def take(s: Specialiser, value: Once) -> None:
     """An iterator is gone through: once, and where it was made."""
     if value.used:
         raise _used(s)
@@ -99,7 +105,7 @@ def advance(s: Specialiser, value: Once, default: tuple[Any, ...]) -> Any:
         text = "`next` of an iterator that was made outside the branch or loop"
         raise s.static_needed(text, "use a list and an index, or a loop over known values")
     if value.ahead is None:
-        items = live(s, copy.copy(value))
+        items = iter(()) if _is_spent(s, value) else live(s, copy.copy(value))
         value.ahead, value.turns = items, lambda: items
         value.make = lambda: list(items)
         value.computes, value.sources = False, ()
@@ -181,7 +187,7 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
             k += 1
         return
     if type(value) is Once and value.turns is not None and not value.computes:
-        _take(s, value)
+        take(s, value)
         for k, item in enumerate(value.turns()):
             if k >= limit:
                 raise too_long(s, k + 1)

@@ -12,7 +12,7 @@ The list of a loop is an array with room for all items, and their number (`Ragge
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +23,12 @@ from ..ragged import ragged_lists
 from ..ragged.ragged_python import OF_NOTHING
 from ..values import Frame, Method, Once, is_static
 from ..vocabulary import python_sums
-from . import generators
+from . import generators, iteration
 from .carries import LoopMismatch
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
+    from ..vocabulary.vocabulary_table import Row
 
 
 _MISSING = object()
@@ -48,12 +49,68 @@ def reduction(s: Specialiser, node: hir.Reduction, frame: Frame) -> Any:
 
     def known() -> Any:
         made = generators.of_source(s, items, frame, source)
+        if type(made) is Once:
+            made.node = None  # This is the reduction of it.
         return made if function is None else calls.call(s, function, (made, *args), keywords)
 
     if function is not None and function is not getattr(builtins, node.name):
         return known()
     if node.loop is None:
         return _ended(s, node.name, known())
+    return _known_or_loop(s, node.name, known, node.loop, frame, source, args, keywords)
+
+
+def of_kept(
+    s: Specialiser, row: Row, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """A function of a generator expression that was kept under a name: `g = (...); sum(g)`.
+
+    As in Python its items are computed now, of what its names hold now, and it is empty after it
+    was gone through to its end.
+    """
+    kept: Once = args[0]
+    node, rest = kept.node, args[1:]
+
+    def known() -> Any:
+        return row(s, f, args, kwargs)
+
+    if node is None or node.loops is None or f is not getattr(builtins, row.name, None):
+        return known()
+    if (
+        kept.used
+        or kept.ahead is not None
+        or not syntax_reductions.takes(row.name, len(rest), kwargs)
+    ):
+        return known()
+    loops, frame = node.loops, kept.frame
+    assert frame is not None, "a generator expression has a frame"
+
+    def loop() -> hir.FunctionDef:
+        kept.used = False
+        iteration.take(s, kept)
+        return loops(row.name)
+
+    made = _known_or_loop(s, row.name, known, loop, frame, kept.reads[0], rest, kwargs)
+    if row.name not in _ENDING and not s.tries:  # There an error may come before.
+        s.spent = (*s.spent, kept)
+    return made
+
+
+#: What may end before the last item.
+_ENDING = ("any", "all")
+
+
+def _known_or_loop(
+    s: Specialiser,
+    name: str,
+    known: Callable[[], Any],
+    loop: Callable[[], hir.FunctionDef],
+    frame: Frame,
+    source: Any,
+    args: Sequence[Any],
+    keywords: Mapping[str, Any],
+) -> Any:
+    """What `known` gives; where it fails, the loop over a source, in a frame."""
     state, names, changed = s.state(), frame.vars, s.container_changes
     used = type(source) is Once and (source.used or source.ahead is not None)
     frame.vars = dict(names)
@@ -72,11 +129,12 @@ def reduction(s: Specialiser, node: hir.Reduction, frame: Frame) -> Any:
     from ..specialise import StaticNeeded
 
     try:
-        if node.name == "list":
-            return ragged_lists.collected(s, source, partial(_loop, s, node, frame))
-        given = dict(zip(syntax_reductions.arguments(node.name), args, strict=False)) | keywords
-        words = {"words": f"{node.name}() {OF_NOTHING}"}
-        return _loop(s, node, frame, source, _HELPERS | words | given)
+        function = loop()
+        if name == "list":
+            return ragged_lists.collected(s, source, partial(_loop, s, function, frame))
+        given = dict(zip(syntax_reductions.arguments(name), args, strict=False)) | {**keywords}
+        words = {"words": f"{name}() {OF_NOTHING}"}
+        return _loop(s, function, frame, source, _HELPERS | words | given)
     except ProgramError as e:
         if not undecided:  # A loop is not what was asked for: its errors say less.
             raise before from None
@@ -108,16 +166,16 @@ def _ended(s: Specialiser, name: str, found: Any) -> Any:
 
 
 def _loop(
-    s: Specialiser, node: hir.Reduction, frame: Frame, source: Any, given: Mapping[str, Any]
+    s: Specialiser, function: hir.FunctionDef, frame: Frame, source: Any, given: Mapping[str, Any]
 ) -> Any:
     """The loop over a source. given: what the form reads."""
-    assert node.loop is not None
-    function = node.loop()
+    loc = s.loc
     hidden = {f"${k}": v for k, v in given.items()}
     names = {"$values": source, **hidden}
     inner = Frame(names, function.assigned, frame, frame.module, frame.cells)
     statements.run(s, function.body, inner)
-    s.at(node.loc)
+    if loc is not None:
+        s.at(loc)
     return s.lookup(inner, hir.RESULT)
 
 
@@ -133,4 +191,4 @@ _HELPERS = {
 }
 
 
-__all__ = ["reduction"]
+__all__ = ["of_kept", "reduction"]

@@ -182,6 +182,9 @@ class Comprehension:
     value: Expr
     generators: tuple[Generator, ...]
     names: frozenset[str]
+    loops: Callable[[str], FunctionDef] | None = None
+    """Of a generator expression: makes the loop of a reduction of that name; None: there is none.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -515,7 +515,11 @@ class _Converter:
         return self.comprehension(node, set, None, node.elt)
 
     def expr_GeneratorExp(self, node: ast.GeneratorExp) -> hir.Expr:
-        return self.comprehension(node, tuple, None, node.elt)
+        made = self.comprehension(node, tuple, None, node.elt)
+        if not isinstance(made, hir.Comprehension) or not syntax_reductions.collects(node):
+            return made
+        loop_of = syntax_reductions.loop_of
+        return replace(made, loops=cache(lambda name: self.function(loop_of(name, node))))
 
     def expr_DictComp(self, node: ast.DictComp) -> hir.Expr:
         return self.comprehension(node, dict, node.key, node.value)

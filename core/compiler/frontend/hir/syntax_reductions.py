@@ -10,6 +10,7 @@ gives; other names are hidden from the program.
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection, Iterator
 
 from .syntax_search import rounds
 
@@ -70,6 +71,14 @@ def arguments(name: str) -> tuple[str, ...]:
     return _FORMS[name][1]
 
 
+def takes(name: str, count: int, keywords: Collection[str]) -> bool:
+    """Whether there is a loop for a reduction with so many arguments after the items."""
+    _, places, names = _FORMS.get(name, ("", (), ()))
+    given = [*places[:count], *keywords]
+    fits = count <= len(places) and all(n in names for n in given) and len(set(given)) == len(given)
+    return name in _FORMS and fits
+
+
 def reduced(call: ast.Call) -> tuple[str, bool] | None:
     """The name of the function that reduces a generator expression, and whether there is a loop.
 
@@ -81,28 +90,24 @@ def reduced(call: ast.Call) -> tuple[str, bool] | None:
     items, *rest = call.args
     if not isinstance(items, ast.GeneratorExp) or any(g.is_async for g in items.generators):
         return None
-    _, places, names = _FORMS[call.func.id]
-    given = [*places[: len(rest)], *(k.arg for k in call.keywords)]
-    unfit = len(rest) > len(places) or any(isinstance(n, ast.Starred) for n in rest)
-    unfit |= any(n not in names for n in given) or len(set(given)) < len(given)
-    unfit |= call.func.id == "list" and not collects(items)
-    return call.func.id, not unfit and _is_plain(items)
+    fits = takes(call.func.id, len(rest), [k.arg or "" for k in call.keywords])
+    fits &= not any(isinstance(n, ast.Starred) for n in rest)
+    return call.func.id, fits and collects(items)
 
 
 def collects(items: ast.GeneratorExp | ast.ListComp) -> bool:
-    """Whether a list comprehension has a loop."""
-    return len(items.generators) == 1 and _is_plain(items)
-
-
-def _is_plain(items: ast.expr) -> bool:
+    """Whether a list comprehension or generator expression has a loop."""
     return not any(isinstance(n, ast.NamedExpr | ast.Await) for n in ast.walk(items))
 
 
 def loop_of(name: str, items: ast.GeneratorExp | ast.ListComp) -> ast.FunctionDef:
     """The loop of a reduction, or of a list comprehension ("list").
 
-    It reads the first iterable as `$values`, and what the form reads by such names.
+    It reads the first iterable as `$values`, and what the form reads by such names. A list goes
+    through the others by way of `$inner`, which makes room for their items.
     """
+    if name == "list":
+        items = ast.copy_location(ast.ListComp(items.elt, [*_made_room(items)]), items)
     none = ast.arguments([], [], None, [], [], None, [])
     form = ast.parse(_FORMS[name][0])
     for node in ast.walk(form):
@@ -110,6 +115,15 @@ def loop_of(name: str, items: ast.GeneratorExp | ast.ListComp) -> ast.FunctionDe
             ast.copy_location(node, items)
     made = ast.FunctionDef("<genexpr>", none, _Filled(items).body(form), [])
     return ast.copy_location(made, items)
+
+
+def _made_room(items: ast.GeneratorExp | ast.ListComp) -> Iterator[ast.comprehension]:
+    for depth, part in enumerate(items.generators):
+        source = part.iter
+        if depth:
+            call = ast.Call(ast.Name("$inner", ast.Load()), [ast.Constant(depth), source], [])
+            source = ast.fix_missing_locations(ast.copy_location(call, source))
+        yield ast.comprehension(part.target, source, part.ifs, part.is_async)
 
 
 class _Filled(ast.NodeTransformer):
@@ -131,4 +145,4 @@ class _Filled(ast.NodeTransformer):
         return ast.copy_location(ast.Name(f"${node.id}", node.ctx), node)
 
 
-__all__ = ["arguments", "collects", "loop_of", "reduced"]
+__all__ = ["arguments", "collects", "loop_of", "reduced", "takes"]

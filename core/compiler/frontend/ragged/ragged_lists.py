@@ -9,6 +9,7 @@ rows, only the number is kept.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -45,27 +46,53 @@ if TYPE_CHECKING:
 _ROOM_MAX = 1_000_000
 
 
-class _First(Exception):
-    """The first item of a list, whose type the others have."""
-
-    def __init__(self, item: Any) -> None:
-        super().__init__()
-        self.item = item
+class _Again(Exception):
+    """The loop is made again: now the type of the first item is known, or how many there may be."""
 
 
 class _Room:
-    """An array that a loop fills. data: None before the type is known; empty where none is kept."""
+    """An array that a loop fills.
+
+    sizes: how many items each `for` goes through at most, by its place. data: None before the type
+    is known, and where none is kept.
+    """
 
     def __init__(self, most: int) -> None:
-        self.most = most
+        self.sizes = {0: most}
+        self.dtype: DType | None = None
         self.data: Tensor | None = None
         self.is_kept = True
         self.kind = 0
 
+    @property
+    def most(self) -> int:
+        return math.prod(self.sizes.values())
+
+    def start(self, s: Specialiser) -> None:
+        """Before the loop is made."""
+        if self.dtype is not None:
+            self.data = stores.fresh(s, s.scope.number(0, self.dtype, (self.most,)), True)
+
+    def inner(self, s: Specialiser, _: None, depth: int, source: Any) -> Any:
+        """What an inner `for` goes through."""
+        source = _drawn(s, source)
+        size = _most(s, source)
+        if size > self.sizes.get(depth, -1):
+            self.sizes[depth] = size
+            if self.most > _ROOM_MAX:
+                text = f"a list comprehension that may give {self.most} items"
+                raise s.static_needed(f"{text}, and the data decide which", _HINT)
+            if self.data is not None:
+                raise _Again
+        return source
+
     def put(self, s: Specialiser, _: None, count: Any, item: Any) -> Any:
         """The number of items after another one."""
         if self.is_kept and self.data is None:
-            raise _First(item)
+            self.is_kept = _is_element(item)
+            if self.is_kept:
+                self.dtype = arithmetic.tensor(s, item).dtype
+            raise _Again
         if self.data is not None:
             if not _is_element(item):
                 raise _alike(s, item, self.data)
@@ -102,26 +129,38 @@ def collected(
     s: Specialiser, source: Any, loop: Callable[[Any, Mapping[str, Any]], Any]
 ) -> RaggedList:
     """The list of a comprehension. loop: runs it over a source, given what it reads."""
+    source = _drawn(s, source)
+    room = _Room(_most(s, source))
+    methods: dict[str, Callable[..., Any]] = {
+        "put": room.put,
+        "made": room.made,
+        "inner": room.inner,
+    }
+    helpers = {name: Method("list", None, method) for name, method in methods.items()}
+    state, changed = s.state(), s.container_changes
+    while True:
+        try:
+            room.start(s)
+            made: RaggedList = loop(source, helpers)
+            return made
+        except _Again:
+            s.restore(state)
+            if s.container_changes != changed:
+                text = (
+                    "a list comprehension with a condition of the program changes a list or object"
+                )
+                raise s.static_needed(text, _HINT) from None
+
+
+_HINT = "write it as a `for` statement"
+
+
+def _drawn(s: Specialiser, source: Any) -> Any:
+    """What a `for` of a comprehension goes through."""
     if type(source) is Once and source.computes:
         text = "a list comprehension over an iterator's function, with a condition of the program"
         raise s.static_needed(text, "make a list of the iterator first: list(map(f, xs))")
-    source = iteration.drawn(s, iteration.of_object(s, source))
-    room = _Room(_most(s, source))
-    helpers = {"put": Method("list", None, room.put), "made": Method("list", None, room.made)}
-    state, changed = s.state(), s.container_changes
-    try:
-        made: RaggedList = loop(source, helpers)
-    except _First as e:
-        s.restore(state)
-        if s.container_changes != changed:
-            text = "a list comprehension with a condition of the program changes a list or object"
-            raise s.static_needed(text, "write it as a `for` statement") from None
-        room.is_kept = _is_element(e.item)
-        if room.is_kept:
-            dtype = arithmetic.tensor(s, e.item).dtype
-            room.data = stores.fresh(s, s.scope.number(0, dtype, (room.most,)), True)
-        made = loop(source, helpers)
-    return made
+    return iteration.drawn(s, iteration.of_object(s, source))
 
 
 def _most(s: Specialiser, source: Any) -> int:
