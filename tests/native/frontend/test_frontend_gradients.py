@@ -206,6 +206,7 @@ REFUSED = [
     (lambda x, n: grad(lambda x: x * 2)(x), "only one floating-point number has a gradient"),
     (lambda x, n: grad(lambda n: n * 2.0)(n), "no gradient with respect to argument 0"),
     (lambda x, n: grad(lambda x, n: x.sum(), 5)(x, n), "argnums names argument 5"),
+    (lambda x, n: grad(lambda x, n: x.sum(), (0, -2))(x, n), "argument 0 more than once"),
     (lambda x, n: grad(lambda p: p["x"].sum())({"x": x, "n": n}), "leaf `n`"),
     (lambda x, n: grad(lambda x: (x.sum(), x))(x), "has_aux"),
     (lambda x, n: vjp(np.tanh, x)[1](x[:2]), "a cotangent must be f64[3], not f64[2]"),

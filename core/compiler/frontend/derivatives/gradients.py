@@ -135,7 +135,12 @@ def places_of(s: Specialiser, t: Transform, args: Sequence[Any]) -> tuple[int, .
         if not -len(args) <= k < len(args):
             text = f"argnums names argument {k}, and the call has {len(args)}"
             raise s.error("DL117", text, "the differentiated arguments are given by position")
-    return tuple(k % len(args) for k in argnums)
+    places = tuple(k % len(args) for k in argnums)
+    for k in places:
+        if places.count(k) > 1:
+            text = f"argnums names argument {k} more than once"
+            raise s.error("DL117", text, "name each argument once")
+    return places
 
 
 def close_over(
