@@ -247,6 +247,19 @@ def test_a_matrix_without_a_solution_gives_nan_where_nothing_is_checked() -> Non
     assert np.isnan(solved).all() and np.isnan(factor[1, 1]) and sign == 0 and size == -np.inf
 
 
+@pytest.mark.parametrize("backend", ["reference", "native"])
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_nan_in_a_matrix_is_nan_in_what_is_solved_and_its_determinant(n: int, backend: str) -> None:
+    def f(a: Any) -> Any:
+        return np.linalg.solve(a, a), np.linalg.slogdet(a).logabsdet, np.linalg.det(a)
+
+    for place in range(n):
+        a = np.eye(n) + 0.25
+        a[place, 0] = np.nan
+        solved, size, determinant = dl.compile(f, backend=backend)(a)
+        assert np.isnan(solved).any() and np.isnan(size) and np.isnan(determinant)
+
+
 def test_a_singular_matrix_of_three_rows_has_a_determinant_with_a_slope() -> None:
     a = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]])
     slope = dl.compile(dl.grad(lambda a: np.linalg.det(a)))(a)

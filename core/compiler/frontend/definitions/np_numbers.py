@@ -271,13 +271,14 @@ def unwrap(
         text = f"np.unwrap of {kind} is made of differences of this type, which wrap around"
         raise ProgramError("DL116", text, hint="convert it first: x.astype(np.float64)")
     p = np.moveaxis(p, axis, -1)
-    steps = np.diff(p) * 1.0  # Of integers they wrap around.
+    jumps = np.diff(p)  # Of integers they wrap around, and so does the size of the least one.
+    steps = jumps * 1.0
     p = p * 1.0
     half = period / 2
     small = np.remainder(steps + half, period) - half
     small = np.where((small == -half) & (steps > 0), half, small)
     limit = half if discont is None else max(discont, half)
-    correction = np.where(np.abs(steps) < limit, 0, small - steps)
+    correction = np.where(np.abs(jumps) < limit, 0, small - steps)
     tail = p[..., 1:] + np.cumsum(correction, axis=-1)
     return np.moveaxis(np.concatenate([p[..., :1], tail], axis=-1), -1, axis)
 

@@ -48,9 +48,15 @@ def _where(s: Specialiser, x: Tensor, where: Any, identity: Any) -> Tensor:
     """The identity of a reduction in the place of what it leaves out."""
     if where is True:
         return x
+    if isinstance(where, Tensor | np.ndarray) and tensor(s, where).dtype is not DType.BOOL:
+        text = f"`where` takes bools, not {describe(where)}"
+        raise s.error("DL116", text, "compare: where=x != 0")
     mask = tensor(s, where, DType.BOOL)
-    if len(mask.shape) > len(x.shape):
-        raise s.error("DL115", f"`where` has more axes than {describe(x)}")
+    longer = len(mask.shape) > len(x.shape)
+    tails = zip(reversed(mask.shape), reversed(x.shape), strict=False)
+    if longer or any(n not in (1, size) for n, size in tails):
+        text = f"`where` is {describe(mask)}, and does not broadcast to {describe(x)}"
+        raise s.error("DL115", text)
     kept = arithmetic.select(s, mask, x, identity)
     return tensor(s, kept, x.dtype)
 

@@ -1,7 +1,7 @@
 /* Linear systems, a matrix at a time and row by row. All work is in f64, whatever the numbers in memory are.
  *
  * Bounds: n >= 1; a has n n numbers and b n k; work n n + n k (solving.py). Indices are i n + j with i, j < n, and i k + j
- * with j < k. A pivot of zero or NaN ends the loop before it divides; of a Cholesky factor NaN goes on, as in LAPACK.
+ * with j < k. A pivot of zero ends the loop before it divides; NaN goes on, as in LAPACK.
  */
 
 /* a, of which the lower triangle is read, becomes its Cholesky factor; 0 when it has none. */
@@ -25,7 +25,7 @@ DL_FUNCTION int dl_cholesky(int64_t n, double *restrict a) {
 }
 
 /* a becomes its factors, L below the diagonal (ones are left out) and U; rows of a, and of b (n by k), change places.
- * Gives the sign of the permutation, or 0 when a pivot is zero or NaN. */
+ * Gives the sign of the permutation, or 0 when a pivot is zero. */
 DL_FUNCTION int dl_factor(int64_t n, double *restrict a, int64_t k, double *restrict b) {
   int sign = 1;
   for (int64_t c = 0; c < n; c++) {
@@ -33,7 +33,7 @@ DL_FUNCTION int dl_factor(int64_t n, double *restrict a, int64_t k, double *rest
     for (int64_t i = c + 1; i < n; i++)
       if (__builtin_fabs(a[i * n + c]) > __builtin_fabs(a[best * n + c])) best = i;
     const double pivot = a[best * n + c];
-    if (!(pivot < 0 || pivot > 0)) return 0;
+    if (pivot == 0) return 0;
     if (best != c) {
       sign = -sign;
       for (int64_t j = 0; j < n; j++) {
