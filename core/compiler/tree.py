@@ -70,6 +70,10 @@ class Structure:
         for child in self.children:
             yield from child.orders()
 
+    def is_alike(self, other: Structure) -> bool:
+        """Whether it is the other structure, with each dict's keys in the same order."""
+        return self == other and tuple(self.orders()) == tuple(other.orders())
+
     def paths(self, prefix: str = "") -> Iterator[str]:
         """The leaves' dotted names in order."""
         if self.kind is None:

@@ -24,6 +24,7 @@ from ..traced import Transform
 from . import operators, statements
 from .containers import containers, known_calls, list_methods, local_classes, program_objects
 from .containers.body_functions import closure_of
+from .containers.texts import text_of
 from .flow import itertools_calls, tries
 from .hir import hir, liveness, syntax
 from .hir.syntax_nonlocals import UNSET
@@ -59,7 +60,7 @@ _CHANGING = frozenset(
 )
 #: What `functools.cache` and `lru_cache` make of a function.
 _CACHED: type = type(functools.cache(abs))
-_ENDLESS = frozenset(("count", "cycle", "repeat"))
+_ENDLESS = frozenset(("count", "cycle"))
 _CONTAINERS = (tuple, list, dict, set, frozenset, str, bytes, int, float, bool, complex, range)
 
 
@@ -401,11 +402,18 @@ def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[s
             containers.may_change(s, owner)
         if isinstance(owner, list | tuple) and f.__name__ in list_methods.METHODS:
             return list_methods.METHODS[f.__name__](s, owner, *args, **kwargs)
+        if isinstance(owner, str) and f.__name__ == "join" and len(args) == 1:
+            if type(args[0]) is Text:
+                raise operators.text_needed(s, "`join`")
+            from .flow import iteration
+
+            args = (iteration.items(s, args[0]),)
         if isinstance(owner, str) and not is_static((tuple(args), dict(kwargs))):
             if f.__name__ not in ("format", "join"):
                 raise operators.text_needed(s, f"`{f.__name__}`")
             shown = f"{owner}({', '.join(map(describe, (*args, *kwargs.values())))})"
-            return Text(shown, lambda args, kwargs: f(*args, **kwargs), tuple(args), dict(kwargs))
+            write = lambda args, kwargs: f(*args, **kwargs)  # noqa: E731
+            return text_of(s, shown, write, tuple(args), dict(kwargs))
         if f.__name__ in liveness.MUTATORS:
             result = operators.python(s, lambda: f(*args, **kwargs), f"`{f.__name__}`")
         else:

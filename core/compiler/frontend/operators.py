@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, IntEnum
 from functools import partial
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from ..ir import Value
 from ..ragged import Ragged
 from ..traced import ARRAY, BOOL, SCALAR
 from . import complexes, pynumbers, ragged, special_methods
+from .containers.texts import text_of
 from .flow import picked_numbers
 from .memory import shared_memory
 from .numpy import arithmetic
@@ -118,7 +120,7 @@ def _written(s: Specialiser, op: str, a: Any, b: Any) -> Text:
     ):
         raise text_needed(s, f"`{op}`")
     shown = f"{describe(a) if type(a) is Text else a}{b if isinstance(b, str) else describe(b)}"
-    return Text(shown, BINARY[op], a, b)
+    return text_of(s, shown, BINARY[op], a, b)
 
 
 def text_needed(s: Specialiser, what: str) -> Exception:
@@ -214,19 +216,24 @@ def _no_operator(s: Specialiser, op: str, a: Any, b: Any) -> Exception:
 def _listed(s: Specialiser, op: str, value: Any, other: Any) -> Any:
     """A list or tuple with an array or a NumPy scalar, as the array that NumPy takes it for.
 
-    With one of Python's own numbers it stays what it is, and `*` with a scalar repeats it.
+    With one of Python's own numbers it stays what it is, and `*` with a scalar repeats it. A member
+    of an enumeration of numbers is a number of Python's there, and with NumPy's a NumPy scalar.
     """
-    if not isinstance(value, list | tuple):
+    member = isinstance(value, Enum) and isinstance(value, int | float)
+    if not member and not isinstance(value, list | tuple):
         return value
     if isinstance(other, np.ndarray | np.generic):
         kind = ARRAY if isinstance(other, np.ndarray) else SCALAR
     else:
         kind = kind_of_tensor(other)
-    numpys = kind & (ARRAY if op == "*" else ARRAY | SCALAR)
+    numpys = kind & (ARRAY if op == "*" and not member else ARRAY | SCALAR)
     if numpys and kind != numpys:
         text = f"{describe(other)} is in Python of one class or another, as the program takes its"
         text += f" path, and `{op}` with {describe(value)} depends on which"
         raise s.error("DL108", text, "convert it on each path: np.float64(x), np.asarray(x)")
+    if member:
+        own = int(value) if isinstance(value, int) else float(value)
+        return np.asarray(own)[()] if numpys else own
     if not numpys:
         return value
     return s.array(value) if len(value) else np.zeros(0)
@@ -518,13 +525,26 @@ def condition(s: Specialiser, value: Any) -> bool | Value:
         raise text_needed(s, "the truth of a text")
     found = special_methods.find(value, "__bool__")
     if found is not None:
-        return condition(s, s.call(MethodType(found, value)))
+        return _own_truth(s, s.call(MethodType(found, value)))
+    if special_methods.find(value, "__len__") is not None:
+        return condition(s, s.call(len, value))
     if isinstance(value, np.ndarray) and value.size != 1:
         return arithmetic.truth(s, value)  # Refuses with its own words.
     if isinstance(value, list | tuple | dict | set | frozenset | str):
         return bool(value)
     truth: bool = python(s, lambda: bool(value), "the truth of a value")
     return truth
+
+
+def _own_truth(s: Specialiser, answer: Any) -> bool | Value:
+    """What a class's `__bool__` gives: Python takes a bool of its own alone."""
+    classes = answer.classes if type(answer) is Tensor else [type(answer)]
+    if classes == [bool]:
+        return condition(s, answer)
+    if bool in classes:
+        raise of_several_classes(s, answer)
+    text = f"`__bool__` gives {describe(answer)}, in Python a TypeError"
+    raise s.error("DL113", text, "convert it: bool(x)")
 
 
 _VALUES: tuple[type, ...] = (type({}.values()), type({}.items()))
@@ -543,7 +563,8 @@ def static_index(s: Specialiser, value: Any, what: str) -> int:
 
 def static_int(s: Specialiser, value: Any, what: str) -> int:
     """A whole number that must be known now, as most functions of NumPy take it: no bool."""
-    if type(value) is int:
+    if type(value) is int or isinstance(value, IntEnum):
+        value = int(value)
         if not -_INT_MAX <= value < _INT_MAX:
             raise s.error("DL119", f"{what} cannot be {value}: it has more than 64 bits")
         return value

@@ -31,6 +31,7 @@ from ..traced import Seen, Transform
 from . import calls, complexes, operators, special_methods
 from .containers import containers, list_stacks
 from .containers.body_functions import stand_in
+from .containers.texts import text_of
 from .flow import branches, choices, generators, iteration, reduction_loops, unroll_limits
 from .flow.index_ranges import Ranges
 from .flow.picked_numbers import Picks
@@ -520,10 +521,10 @@ class Specialiser:
             if is_static((shown, layout)):
                 out.append(operators.python(self, partial(write, shown, layout), "a format"))
             else:
-                out.append(Text(describe(shown), write, shown, layout))
+                out.append(text_of(self, describe(shown), write, shown, layout))
         if all(type(part) is str for part in out):
             return "".join(out)
-        return Text("".join(map(str, out)), lambda *parts: "".join(parts), *out)
+        return text_of(self, "".join(map(str, out)), lambda *parts: "".join(parts), *out)
 
     def eval_named(self, node: hir.Named, frame: Frame) -> Any:
         value = self.eval(node.value, frame)

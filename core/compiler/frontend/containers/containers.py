@@ -54,8 +54,11 @@ def is_frozen(kind: type) -> bool:
 
 
 def copied(owner: Container) -> Any:
-    """What a container holds: a list, dict or set; a dict of an object's attributes."""
-    return dict(vars(owner)) if tree.is_open(owner) else owner.copy()
+    """What a container holds: a list, dict or set; a dict of an object's attributes.
+
+    A program cannot see in which order attributes were set, and so paths may differ in it.
+    """
+    return dict(sorted(vars(owner).items())) if tree.is_open(owner) else owner.copy()
 
 
 class Region:

@@ -258,7 +258,7 @@ class _Join:
             text = f"{joins.called(name)} may be a list, dict or object that changed on the path"
             return Unbound("DL111", text, "bind it to a copy of a list: list(x)", self.s.locs())
         for k, (_, other) in enumerate(flat):
-            if other != structure:
+            if not other.is_alike(structure):
                 return self.mismatch(name, "", (values[0], values[k]), (where[0], where[k]))
         plan: list[Any] = []
         first = len(self.slots)

@@ -237,7 +237,10 @@ class Carries:
         if type(leaf) is not Slot or not is_number(end):
             return leaf
         left = joins.slot_of(self.s, end)
-        return left if left.type == leaf.type else leaf
+        if left.type != leaf.type:  # The number before the loop had the wider class: unroll.
+            path = list(self.structures[name].paths())[k]
+            raise self.differs(name, path, leaf, end)
+        return left
 
     def join(self, scope: Scope, params: Sequence[Value]) -> bool:
         """Joins what the names were with what the body leaves; whether that changed nothing."""
@@ -280,7 +283,7 @@ class Carries:
                 self.leaves[name] = [self.first(name, v, path) for v in leaves]
                 settled = False
                 continue
-            if structure != self.structures[name]:
+            if not structure.is_alike(self.structures[name]):
                 start = tree.unflatten(self.structures[name], self.leaves[name])
                 raise self.differs(name, "", start, end)
             for k, leaf in enumerate(leaves):

@@ -12,9 +12,9 @@ import numpy as np
 
 from ... import tree
 from .. import operators
+from ..containers.texts import as_it_is
 from ..hir import liveness
 from ..values import (
-    VIEWS,
     Choice,
     Closure,
     Method,
@@ -135,28 +135,3 @@ def _later_leaf(
         return lambda numbers: now
     text = f"{what} cannot hold {describe(leaf)}"
     raise s.error("DL112", text, "mention numbers, arrays and texts")
-
-
-class _SetAsShown(set[Any]):
-    """A copy of a set that is written as the set was.
-
-    A plain copy of one that items were taken out of may have them in another order.
-    """
-
-    def __init__(self, items: set[Any]) -> None:
-        super().__init__(items)
-        self.text = repr(items)
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-def as_it_is(value: Any) -> Any:
-    """A known value that later changes of the program leave as it is: of sets and views a copy."""
-    if type(value) is set:
-        copied = value.copy()
-        return copied if repr(copied) == repr(value) else _SetAsShown(value)
-    if type(value) in VIEWS:
-        view = (dict.keys, dict.values, dict.items)[VIEWS.index(type(value))]
-        return view(dict(value.mapping))
-    return value

@@ -8,6 +8,7 @@ nothing else; `Tensor.weak` carries that through the program.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -589,4 +590,4 @@ UNARY = {"-": negative, "+": positive, "~": invert}
 
 def is_operand(value: Any) -> bool:
     """Whether the operators above take it with a tensor."""
-    return type(value) is Tensor or isinstance(value, NUMBERS)
+    return type(value) is Tensor or (isinstance(value, NUMBERS) and not isinstance(value, Enum))

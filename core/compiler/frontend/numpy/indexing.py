@@ -8,6 +8,7 @@ negative.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -295,6 +296,8 @@ def _entry(s: Specialiser, item: Any) -> Any:
         item = item[()]
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
+    if isinstance(item, IntEnum):
+        return int(item)
     if not arithmetic.is_operand(item):
         raise s.error("DL114", f"an array cannot be indexed with {describe(item)}")
     dtype, _ = arithmetic.dtype_of(s, item)

@@ -1,17 +1,21 @@
-"""Rows of `collections`, `heapq` and `bisect`: containers of known structure and known order."""
+"""Rows of `collections`, `heapq`, `bisect` and class methods.
+
+Containers of known structure and known order.
+"""
 
 from __future__ import annotations
 
 import bisect
 import collections
 import heapq
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import operators
 from ..containers import containers, program_objects
 from ..definitions import py_collections
-from ..flow import iteration
+from ..flow import iteration, itertools_calls
 from ..values import Once
 from .vocabulary_table import Row
 
@@ -35,6 +39,13 @@ def _constructed(cls: type) -> Callable[..., Any]:
 
 def _fixed(s: Specialiser, items: Any) -> Once:
     return Once(lambda: items, s.region, iteration.sources_of(items), sized=True)
+
+
+def _fromkeys(s: Specialiser, keys: Any, value: Any = None) -> Any:
+    made = iteration.items(s, keys)
+    for key in made:
+        s.hashable(key, "a dict's key")
+    return s.own(dict.fromkeys(made, value))
 
 
 def _known(f: Any) -> Callable[..., Any]:
@@ -80,6 +91,11 @@ def rows() -> list[Row]:
     for f in _OF_LISTS:
         module = f.__module__.strip("_")
         made.append(Row(f, f"{module}.{f.__name__}", _known(f), False, None))
+    made.append(Row(dict.fromkeys, "dict.fromkeys", _fromkeys, False, None))
+    chained = itertools.chain.from_iterable
+    made.append(
+        Row(chained, "itertools.chain.from_iterable", itertools_calls.from_iterable, False, None)
+    )
     made.append(Row(heapq.nsmallest, "heapq.nsmallest", _first(False), False, None))
     made.append(Row(heapq.nlargest, "heapq.nlargest", _first(True), False, None))
     return made

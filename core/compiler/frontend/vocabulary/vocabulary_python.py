@@ -18,6 +18,7 @@ from ...traced import ARRAY, BOOL, INT
 from .. import calls, operators, pynumbers, special_methods
 from ..complexes.complex_python import CMATH, complex_of
 from ..containers import program_objects, sorted_numbers
+from ..containers.texts import text_of
 from ..definitions import np_generators
 from ..flow import cached_calls, host_calls, integer_fits, iteration, loops
 from ..numpy import arithmetic
@@ -456,7 +457,9 @@ def _text(write: Callable[[Any], str]) -> Callable[..., Any]:
         if is_static(value):
             return operators.python(s, lambda: write(value), f"`{write.__name__}`")
         return (
-            value if type(value) is Text and write is str else Text(describe(value), write, value)
+            value
+            if type(value) is Text and write is str
+            else text_of(s, describe(value), write, value)
         )
 
     return run

@@ -504,7 +504,7 @@ def _python_attribute(s: Specialiser, x: Tensor, name: str) -> Any:
 
 # Finding rows
 
-_TABLE: dict[int, Row] = {}
+_TABLE: dict[Any, Row] = {}
 #: NumPy functions whose absence needs a word: name -> hint.
 _NUMPY_HINTS = {
     **dict.fromkeys(
@@ -523,8 +523,6 @@ _NUMPY_HINTS = {
     "put_along_axis": "assign instead: x[i, j] = values with arrays of places",
     "erf": "use dl.ops.erf",
 }
-
-
 #: Methods of ufuncs without a row: name -> hint.
 _UFUNC_HINTS = {
     "at": "assign instead: x[places] = f(x[places], values), or use np.add.at",
@@ -532,7 +530,7 @@ _UFUNC_HINTS = {
 }
 
 
-def _table() -> dict[int, Row]:
+def _table() -> dict[Any, Row]:
     if not _TABLE:
         from . import (
             vocabulary_collections,
@@ -548,7 +546,7 @@ def _table() -> dict[int, Row]:
             *(vocabulary_random, vocabulary_collections),
         )
         for row in (row for module in modules for row in module.rows()):
-            _TABLE[id(row.function)] = row
+            _TABLE[_key(row.function)] = row
     return _TABLE
 
 
@@ -558,8 +556,13 @@ def find(f: Any) -> Row | None:
         from . import ufunc_methods
 
         return ufunc_methods.ufunc_method(f.__self__, f.__name__)
-    row = (_TABLE or _table()).get(id(f))
-    return row if row is not None and row.function is f else None
+    return (_TABLE or _table()).get(_key(f))
+
+
+def _key(f: Any) -> Any:
+    # A class's method is another object each time.
+    method = type(f) is BuiltinFunctionType and isinstance(f.__self__, type)
+    return (f.__self__, f.__name__) if method else id(f)
 
 
 def names() -> list[str]:
