@@ -564,10 +564,9 @@ def static_index(s: Specialiser, value: Any, what: str) -> int:
 def static_int(s: Specialiser, value: Any, what: str) -> int:
     """A whole number that must be known now, as most functions of NumPy take it: no bool."""
     if type(value) is int or isinstance(value, IntEnum):
-        value = int(value)
         if not -_INT_MAX <= value < _INT_MAX:
             raise s.error("DL119", f"{what} cannot be {value}: it has more than 64 bits")
-        return value
+        return int(value)
     if type(value) is Tensor:
         raise s.needs_static(value, what)
     if isinstance(value, np.ndarray) and value.ndim == 0:
