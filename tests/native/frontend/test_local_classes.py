@@ -253,6 +253,19 @@ def nested(x, k):
     return A().get() + A.B().get()
 
 
+def private(x, k):
+    class _A:
+        __start = 3.0
+
+        def __twice(self):
+            return 2 * self.__start
+
+        def f(self):
+            return self.__twice() * x + k
+
+    return _A().f()
+
+
 def others(x, k):
     class Bad(ValueError):
         pass
@@ -289,7 +302,7 @@ def others(x, k):
     "f",
     (
         *(plain, shadowed, data, frozen, named, derived, each_call_makes_one, shares_a_name),
-        *(operators, in_loops, running_attributes, nested, others),
+        *(operators, in_loops, running_attributes, nested, private, others),
     ),
 )
 def test_a_class_in_a_function_is_pythons(f: Callable[..., Any], backend: str) -> None:
@@ -404,6 +417,20 @@ def assigned(x):
     return A.n
 
 
+def one_name_twice(x):
+    total = 0.0
+
+    class A:
+        total = 5.0
+
+        def add(self):
+            nonlocal total
+            total += x
+
+    A().add()
+    return total + A.total
+
+
 def words(x):
     class Bad(Exception):
         def __init__(self, v):
@@ -433,6 +460,7 @@ def decorated_outside(x):
         (array_as_default, "DL113", "mutable default of the field `v`"),
         (comprehension, "DL102", "a comprehension in the body of a class"),
         (assigned, "DL111", "`n` of the class `A` cannot be assigned"),
+        (one_name_twice, "DL102", "a write to an outer function's name"),
         (words, "DL102", "`Bad`, a class inside a function, has a `__init__`"),
         (decorated_outside, "DL111", "changes a class from outside"),
     ],

@@ -63,9 +63,11 @@ def define(s: Specialiser, node: hir.DefineClass, frame: Frame) -> None:
     }
     for name, value in body.vars.items():
         if type(value) is not Unbound and name != hir.RESULT and not name.startswith("$"):
-            names[name] = value
+            names[_mangled(node.name, name)] = value
     if node.annotations:
-        names["__annotations__"] = {n: _annotation(s, a, body) for n, a in node.annotations}
+        names["__annotations__"] = {
+            _mangled(node.name, n): _annotation(s, a, body) for n, a in node.annotations
+        }
 
     def fill(namespace: dict[str, Any]) -> None:
         for name, value in names.items():  # One by one: that of an enumeration takes notes.
@@ -82,6 +84,12 @@ def define(s: Specialiser, node: hir.DefineClass, frame: Frame) -> None:
         s.at(decorator.loc)
         value = calls.call(s, function, [value], {})
     frame.vars[node.name] = value
+
+
+def _mangled(owner: str, name: str) -> str:
+    """A name in a class: one that is private to it has the class's (`hir.syntax_names`)."""
+    private = name.startswith("__") and not name.endswith("__") and owner.strip("_")
+    return f"_{owner.lstrip('_')}{name}" if private else name
 
 
 def _annotation(s: Specialiser, node: hir.Annotation, frame: Frame) -> Any:

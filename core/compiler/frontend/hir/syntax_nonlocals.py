@@ -100,8 +100,11 @@ def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:
     found: set[str] = set()
     for node in nodes:
         match node:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            case ast.FunctionDef(name=name):
                 found.add(name)
+            case ast.ClassDef(name=name):  # A name in its body is another one.
+                names = (n for n in own_nodes(node) if isinstance(n, ast.Name))
+                found |= {name, *(n.id for n in names if isinstance(n.ctx, ast.Store))}
             case ast.Import(names=names) | ast.ImportFrom(names=names):
                 found |= {(a.asname or a.name).partition(".")[0] for a in names}
             case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
