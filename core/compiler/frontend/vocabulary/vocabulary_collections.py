@@ -1,4 +1,4 @@
-"""Rows of `collections`, `heapq`, `bisect` and class methods.
+"""Rows of `collections`, `heapq`, `bisect`, `copy` and class methods.
 
 Containers of known structure and known order.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import bisect
 import collections
+import copy
 import heapq
 import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import operators
-from ..containers import containers, program_objects
+from ..containers import containers, copied_values, program_objects
 from ..definitions import py_collections
 from ..flow import iteration, itertools_calls
 from ..values import Once
@@ -91,6 +92,8 @@ def rows() -> list[Row]:
     for f in _OF_LISTS:
         module = f.__module__.strip("_")
         made.append(Row(f, f"{module}.{f.__name__}", _known(f), False, None))
+    made.append(Row(copy.copy, "copy.copy", copied_values.shallow, False, None))
+    made.append(Row(copy.deepcopy, "copy.deepcopy", copied_values.deep, False, None))
     made.append(Row(dict.fromkeys, "dict.fromkeys", _fromkeys, False, None))
     chained = itertools.chain.from_iterable
     made.append(

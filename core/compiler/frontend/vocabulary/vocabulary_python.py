@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir import DType
-from ...traced import ARRAY, BOOL, INT
+from ...traced import ARRAY, BOOL, FLOAT, INT
 from .. import calls, operators, pynumbers, special_methods
 from ..complexes.complex_python import CMATH, complex_of
 from ..containers import program_objects, sorted_numbers
@@ -51,7 +51,7 @@ _MISSING = object()
 _MODULUS_MAX = 3_037_000_499
 
 
-def _len(s: Specialiser, value: Any) -> int:
+def _len(s: Specialiser, value: Any) -> Any:
     if isinstance(value, Indexed | Picked):
         return value.length
     if type(value) is Tensor:
@@ -64,8 +64,11 @@ def _len(s: Specialiser, value: Any) -> int:
         iteration.items(s, value)
     method = getattr(type(value), "__len__", None)
     if isinstance(method, types.FunctionType):
-        return s.call(types.MethodType(method, value))  # type: ignore[no-any-return]
-    return operators.python(s, lambda: len(value), "`len`")  # type: ignore[no-any-return]
+        length = s.call(types.MethodType(method, value))
+        if type(length) is Tensor and not length.dtype.is_float:
+            return _int(s, length)
+        return operators.static_index(s, length, "a length")
+    return operators.python(s, lambda: len(value), "`len`")
 
 
 def _range(s: Specialiser, *bounds: Any) -> Any:
@@ -222,6 +225,9 @@ def _absolute(s: Specialiser, x: Any) -> Any:
 
 
 def _round(s: Specialiser, number: Any, ndigits: Any = None) -> Any:
+    method = special_methods.find(number, "__round__")
+    if method is not None:
+        return s.call(types.MethodType(method, number), *(() if ndigits is None else (ndigits,)))
     if type(number) is Tensor and number.kind & ARRAY:
         hint = "np.round rounds an array"
         raise s.error("DL119", f"`round` does not take {describe(number)}", hint)
@@ -234,11 +240,24 @@ def _round(s: Specialiser, number: Any, ndigits: Any = None) -> Any:
 
 
 def _scalar(s: Specialiser, x: Any, name: str) -> Tensor:
-    value = tensor(s, x)
+    value = tensor(s, _converted(s, x, name))
     if value.shape != ():
         hint = f"x.astype({name}) converts an array"
         raise s.error("DL115", f"`{name}` takes one number, not {describe(value)}", hint)
     return value
+
+
+def _converted(s: Specialiser, x: Any, name: str) -> Any:
+    """An object as the number that its `__int__` or `__float__` makes of it."""
+    method = special_methods.find(x, f"__{name}__")
+    if method is None:
+        return x
+    made = s.call(types.MethodType(method, x))
+    fits = INT if name == "int" else FLOAT
+    if not is_number(made) or kind_of(made) != fits:
+        text = f"`__{name}__` of `{type(x).__name__}` gives {describe(made)}"
+        raise s.error("DL113", text, f"let it give {name}(x)")
+    return made
 
 
 def _int(s: Specialiser, x: Any = 0) -> Any:
@@ -422,7 +441,12 @@ def _partial(s: Specialiser, function: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _replace(s: Specialiser, obj: Any, **changes: Any) -> Any:
-    return operators.python(s, lambda: dataclasses.replace(obj, **changes), "`replace`")
+    for f in _fields(s, obj):
+        if not f.init and f.name in changes:
+            raise s.error("DL113", f"`replace` cannot set `{f.name}`: it has init=False")
+        if f.init and f.name not in changes:
+            changes[f.name] = calls.attribute(s, obj, f.name)
+    return s.call(type(obj), **changes)
 
 
 def _fields(s: Specialiser, obj: Any) -> Any:
