@@ -431,6 +431,27 @@ def one_name_twice(x):
     return total + A.total
 
 
+def named_by_its_class(x):
+    class Named:
+        def __set_name__(self, owner, name):
+            self.name = name
+
+    class A:
+        v = Named()
+
+    return x
+
+
+def written(x):
+    class A:
+        def __str__(self):
+            return f"{x}"
+
+    if x > 0:
+        raise ValueError(f"{A()}")
+    return x
+
+
 def words(x):
     class Bad(Exception):
         def __init__(self, v):
@@ -461,6 +482,8 @@ def decorated_outside(x):
         (comprehension, "DL102", "a comprehension in the body of a class"),
         (assigned, "DL111", "`n` of the class `A` cannot be assigned"),
         (one_name_twice, "DL102", "a write to an outer function's name"),
+        (named_by_its_class, "DL102", "has a `__set_name__`"),
+        (written, "DL112", "`__str__` of `A`, a class inside a function"),
         (words, "DL102", "`Bad`, a class inside a function, has a `__init__`"),
         (decorated_outside, "DL111", "changes a class from outside"),
     ],

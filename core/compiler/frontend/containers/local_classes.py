@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 #: What a class may be made by; other metaclasses are code that would run while compiling.
 _METACLASSES = (type, ABCMeta, EnumMeta, type(types.new_class("_P", (typing.Protocol,))))
-#: Modules whose `__init_subclass__` only looks at the class.
-_LOOKING = ("builtins", "typing", "abc", "enum")
+#: Modules whose `__init_subclass__` and `__set_name__` only look at the class.
+_LOOKING = ("builtins", "typing", "abc", "enum", "functools", "dataclasses")
 #: What Python calls of an error where only the program's call knows its words.
 _OF_ERRORS = ("__init__", "__new__", "__str__", "__repr__", "__reduce__")
 
@@ -73,6 +73,7 @@ def define(s: Specialiser, node: hir.DefineClass, frame: Frame) -> None:
         for name, value in names.items():  # One by one: that of an enumeration takes notes.
             namespace[name] = value
 
+    _check_descriptors(s, node.name, names)
     made = operators.python(
         s, lambda: types.new_class(node.name, bases, keywords, fill), f"`class {node.name}`"
     )
@@ -124,6 +125,15 @@ def _check_bases(
         function = getattr(hook, "__func__", None)
         if isinstance(function, types.FunctionType) and function.__module__ not in _LOOKING:
             text = f"{what} is derived from `{base.__name__}`, whose `__init_subclass__` would run"
+            raise s.error("DL102", text, "define the class at the top of the module")
+
+
+def _check_descriptors(s: Specialiser, owner: str, names: Mapping[str, Any]) -> None:
+    """Refuses what Python gives its name in the class, by `__set_name__`."""
+    for name, value in names.items():
+        hook = calls.in_class(type(value), "__set_name__")
+        if isinstance(hook, types.FunctionType) and hook.__module__ not in _LOOKING:
+            text = f"`{name}` of `class {owner}` inside a function has a `__set_name__`"
             raise s.error("DL102", text, "define the class at the top of the module")
 
 

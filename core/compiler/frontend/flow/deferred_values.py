@@ -12,6 +12,7 @@ import numpy as np
 
 from ... import tree
 from .. import operators
+from ..containers.body_functions import closure_of
 from ..containers.texts import as_it_is
 from ..hir import liveness
 from ..values import (
@@ -60,8 +61,15 @@ def later(
 def _check_writers(s: Specialiser, value: Any) -> None:
     """Refuses an object whose text is made by a method that changes something.
 
-    Python writes a copy, once the program has run.
+    Python writes a copy, once the program has run. Nor does it write one of a class of the program
+    that has such a method.
     """
+    for name in ("__str__", "__repr__", "__format__"):
+        if closure_of(getattr(type(value), name)) is not None:
+            text = (
+                f"`{name}` of `{type(value).__name__}`, a class inside a function, is Python's to"
+            )
+            raise s.error("DL112", f"{text} call", "write its attributes; or define it outside")
     if isinstance(value, list | tuple | dict):
         for item in value.values() if isinstance(value, dict) else value:
             _check_writers(s, item)
