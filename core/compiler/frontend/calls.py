@@ -118,18 +118,19 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
         from .flow import cached_calls
 
         return cached_calls.call(s, f, args, kwargs)
-    wrapped = getattr(f, "__wrapped__", None)
-    if callable(wrapped) and not known_calls.is_numpy(f):
-        return call(s, wrapped, args, kwargs)
+    if type(f).__module__.startswith(_HOUSE) and callable(
+        wrapped := getattr(f, "__wrapped__", None)
+    ):
+        return call(s, wrapped, args, kwargs)  # Elsewhere it may be what a decorator has changed.
     method = getattr(type(f), "__call__", None)  # noqa: B004 - the class's own, to be inlined
     if isinstance(method, types.FunctionType):
         return call(s, types.MethodType(method, f), args, kwargs)
     if isinstance(f, operator.itemgetter | operator.attrgetter):
         return operators.python(s, lambda: f(*args, **kwargs), f"`{type(f).__name__}`")
     found = known_calls.by_python(s, f, args, kwargs, _name(f)) if callable(f) else _NO
-    if found is _NO:
-        raise unknown(s, f)
-    return found
+    if found is not _NO:
+        return found
+    return _by_twin(s, f, args, kwargs)
 
 
 _NO = known_calls.NO
@@ -157,7 +158,7 @@ def call_function(
         if found is not _NO:
             return found
         if known_calls.is_numpy(f):
-            raise unknown(s, f)
+            return _by_twin(s, f, args, kwargs)
     function = _hir(s, f)
     s.entry = s.entry or function.loc
     name = f.__name__ if "<" in f.__qualname__ else f.__qualname__
@@ -448,10 +449,18 @@ def _name(f: Any) -> str:
     module = getattr(f, "__module__", None) or ""
     if module.startswith("numpy.random"):
         return f"np.random.{name.split('.')[-1]}"
+    if isinstance(f, np.ufunc) and getattr(np, name, None) is not f:
+        return f"scipy.special.{name}"  # Others' ufuncs do not say where they are from.
     if isinstance(f, np.ufunc) or known_calls.is_numpy(f):
         return f"np.{name}" if module not in _NAMED else f"{module.replace('numpy', 'np')}.{name}"
     module = module.split(".")[0]
     return name if module in ("builtins", "", "__main__") else f"{module}.{name}"
+
+
+def _by_twin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if (twin := known_calls.twin(f)) is None:
+        raise unknown(s, f)
+    return call(s, twin, args, kwargs)
 
 
 def unknown(s: Specialiser, f: Any) -> Exception:

@@ -395,3 +395,24 @@ def test_derivatives_may_be_chosen():
     compiled = compile_(f, backend="reference")
     for n, want in ((2, 2 * X * np.exp(X)), (1, X * 2), (0, np.sin(X))):
         np.testing.assert_allclose(compiled(X, np.int64(n)), want, rtol=1e-6)
+
+
+class Doubled:
+    """A decorator that is a class: what it wraps is not what it does."""
+
+    def __init__(self, f: Any) -> None:
+        functools.update_wrapper(self, f)
+        self.f = f
+
+    def __call__(self, x: Any) -> Any:
+        return 2 * self.f(x)
+
+
+@Doubled
+def plus_one(x: Any) -> Any:
+    return x + 1
+
+
+def test_an_object_that_wraps_a_function_is_called_itself() -> None:
+    assert compile_(lambda x: plus_one(x), backend="reference")(3.0) == 8.0
+    assert compile_(plus_one, backend="reference")(3.0) == 8.0

@@ -72,6 +72,8 @@ def attribute(s: Specialiser, z: Complex, name: str) -> Any:
         if name == "conjugate":
             return Method(name, z, _conjugate)
         raise _no_attribute(s, z, name, [])
+    if name == "strides":
+        return tuple(2 * n for n in tensor_attribute(s, z.re, name))
     if name in _PROPERTIES:
         return _PROPERTIES[name](z)
     if name in ("T", "mT"):

@@ -14,7 +14,7 @@ from .. import complexes
 from ..definitions import np_complexes as formulas
 from ..memory import stores
 from ..numpy import arithmetic, elementwise, reductions, shapes
-from ..values import Tensor, describe
+from ..values import Tensor, describe, is_static
 from . import complex_attributes, formula, lift, new, parts
 from .complex_rows import (
     asked_type,
@@ -378,6 +378,16 @@ def _iscomplex(s: Specialiser, row: Row, f: Any, x: Any) -> Any:
     return given(s, test(s, stores.plain(z.im), 0), [z], SCALAR)
 
 
+def _as_strided(
+    s: Specialiser, row: Row, f: Any, x: Any, shape: Any = None, strides: Any = None, **rest: Any
+) -> Any:
+    """Of both parts, whose elements have half as many bytes."""
+    if isinstance(strides, tuple | list) and is_static(strides):
+        strides = tuple(n // 2 if n % 2 == 0 else n for n in strides)
+    z = _array_or_number(s, x)
+    return Complex(*(row(s, f, [v, shape, strides], rest) for v in (z.re, z.im)))
+
+
 def _object_is_complex(answer: bool) -> Handler:
     return lambda s, row, f, x: answer
 
@@ -414,6 +424,7 @@ OTHERS: dict[str, Handler] = {
     **dict.fromkeys(("iscomplex", "isreal"), _iscomplex),
     "iscomplexobj": _object_is_complex(True),
     "isrealobj": _object_is_complex(False),
+    "lib.stride_tricks.as_strided": _as_strided,
     "complex64": _of_type,
     "complex128": _of_type,
 }

@@ -42,6 +42,7 @@ PARTS: dict[str, tuple[int | str, ...]] = {
                 "atleast_2d",
                 "atleast_3d",
                 "broadcast_to",
+                "lib.stride_tricks.sliding_window_view",
                 "rollaxis",
                 "matrix_transpose",
                 "linalg.matrix_transpose",

@@ -84,6 +84,18 @@ def is_numpy(f: Any) -> bool:
     return (getattr(f, "__module__", None) or "").split(".")[0] == "numpy"
 
 
+def twin(f: Any) -> Any:
+    """What to call for a function of a package that need not be imported; None where nothing is.
+
+    The source of one of `scipy.fft` only says which back end does it: NumPy's function does it. No
+    masked array is an argument of a program.
+    """
+    home, name = str(getattr(f, "__module__", "")), getattr(f, "__name__", "")
+    if home.startswith("numpy.ma") and name == "isMaskedArray":
+        return lambda x: False
+    return getattr(np.fft, name, None) if home.startswith("scipy.fft.") else None
+
+
 def is_pure(f: Any) -> bool:
     """Whether a call with known arguments may be made while compiling."""
     if isinstance(f, np.ufunc):

@@ -26,6 +26,7 @@ import numpy as np
 from ....common.errors import ProgramError
 from ...ir import TensorType, Value
 from ...traced import ARRAY
+from ..definitions.py_collections import Deque
 from ..flow import iteration, joins, raises
 from ..memory import array_changes, stores
 from ..numpy import arithmetic, indexing
@@ -215,10 +216,15 @@ _LAZY: frozenset[Any] = frozenset((len, zip, enumerate, reversed, isinstance, ty
 
 
 def as_lists(s: Specialiser, f: Any, args: Sequence[Any]) -> Sequence[Any]:
-    """Arguments of a function of the vocabulary: a list that is picked as its present items."""
-    if not any(type(a) is Picked for a in args) or f in _LAZY:
-        return args
-    return [iteration.items(s, a) if type(a) is Picked else a for a in args]
+    """Arguments of a function of the vocabulary: a list that is picked as its present items.
+
+    NumPy takes a deque as a list too.
+    """
+    if any(type(a) is Picked for a in args) and f not in _LAZY:
+        args = [iteration.items(s, a) if type(a) is Picked else a for a in args]
+    if any(type(a) is Deque for a in args) and str(f.__module__).startswith("numpy"):
+        args = [list(iteration.items(s, a)) if type(a) is Deque else a for a in args]
+    return args
 
 
 def _element(

@@ -35,6 +35,7 @@ VIEWS = frozenset(
         *("expand_dims", "flip", "fliplr", "flipud", "fromfunction", "hsplit"),
         *("linalg.matrix_transpose", "matrix_transpose", "moveaxis", "ravel", "reshape"),
         *("rollaxis", "rot90", "split", "squeeze", "swapaxes", "transpose", "unstack", "vsplit"),
+        *("lib.stride_tricks.as_strided", "lib.stride_tricks.sliding_window_view"),
     )
 )
 
@@ -87,6 +88,8 @@ def settled(
         return result
     if name in VIEWS:
         return _of_numbers(s, result, args)
+    if name == "np.ascontiguousarray" and (made := _contiguous(s, result, args[0])) is not None:
+        return made
     copy = kwargs.get("copy", True)
     unknown = name in UNKNOWN or copy is not True
     if name == "np.einsum" and len(args) < 3:
@@ -95,6 +98,20 @@ def settled(
         unknown = False
     row_major = name in _MAKERS or (name in _KEEPING and all_row_major(args))
     return _each(s, result, args, unknown, row_major)
+
+
+def _contiguous(s: Specialiser, result: Any, x: Any) -> Tensor | None:
+    """The array itself or a copy, where it is known how the array lies in memory."""
+    if type(x) is not Tensor or type(result) is not Tensor or x.value.type != result.value.type:
+        return None
+    memory = stores.memory_of(s, x)
+    if memory is None or memory.guard is not None:
+        return None
+    if not memory.row_major and len(memory.value.shape) > 1:
+        return None
+    if stores.layout_of(memory, x.lenses).flags.c_contiguous:
+        return stores.alias(s, x)
+    return stores.fresh(s, result.value, row_major=True)
 
 
 def _of_numbers(s: Specialiser, result: Any, args: Sequence[Any]) -> Any:

@@ -12,7 +12,7 @@ change:
 
 - A view holds a chain of lenses, each with `get(value)` and `put(value, part)`: a window, a stride,
   a reversal, a reshape, a transpose. Reading a view whose memory has a newer version computes it
-  again. Whether a reshape is a view is NumPy's own answer about the strides (`_layout`).
+  again. Whether a reshape is a view is NumPy's own answer about the strides (`layout_of`).
 - An array has a memory of its own where NumPy makes a new one: the results of operators and
   functions, arrays that are made, arguments. What no rule here covers has none, and a change of it
   is refused.
@@ -227,7 +227,7 @@ def reshaped(s: Specialiser, x: Tensor, value: Value, contiguous: bool = False) 
         return view(s, x, value, (lens,))
     if not sure or (contiguous and memory.argument and not memory.row_major):
         return guarded(s, value, [x])
-    layout = _layout(memory, x.lenses)
+    layout = layout_of(memory, x.lenses)
     try:
         made = lens.of(layout)
     except AttributeError:
@@ -242,7 +242,7 @@ def _moves_ones_alone(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     return [n for n in a if n != 1] == [n for n in b if n != 1]
 
 
-def _layout(memory: Memory, lenses: Sequence[Lens]) -> Any:
+def layout_of(memory: Memory, lenses: Sequence[Lens]) -> Any:
     """An array of NumPy's with the strides of a view. Its elements are never looked at."""
     shape = memory.value.shape
     strides: list[int] = []
@@ -536,7 +536,7 @@ def _strides(s: Specialiser, leaves: Sequence[Any]) -> dict[int, set[tuple[int, 
         if memory is None:
             continue
         if memory.guard is None:
-            found.setdefault(memory.born, set()).add(_layout(memory, leaf.lenses).strides)
+            found.setdefault(memory.born, set()).add(layout_of(memory, leaf.lenses).strides)
         elif leaf.lenses or memory.guard.strides is None:
             return None
         else:
@@ -580,10 +580,10 @@ def check_overlap(s: Specialiser, target: Tensor, value: Any) -> None:
     memory, other = memory_of(s, target), memory_of(s, value)
     if memory is None or other is None or memory not in sources_of([other]):
         return
-    own = _layout(memory, target.lenses).strides
+    own = layout_of(memory, target.lenses).strides
     theirs: Iterable[tuple[int, ...]] | None = None
     if memory is other:
-        theirs = [_layout(memory, value.lenses).strides]
+        theirs = [layout_of(memory, value.lenses).strides]
     elif other.guard is not None and other.guard.strides is not None and not value.lenses:
         theirs = other.guard.strides.get(memory.born)
     if theirs is not None and all(own == t or own[0] * t[0] < 0 for t in theirs):

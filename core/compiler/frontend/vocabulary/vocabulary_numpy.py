@@ -34,6 +34,7 @@ from ..numpy import (
     matrix_products,
     reductions,
     shapes,
+    strided_views,
     taking,
 )
 from ..numpy.arithmetic import tensor
@@ -211,6 +212,8 @@ _SHAPES: tuple[Named, ...] = (
     (np.expand_dims, shapes.expand_dims),
     (np.squeeze, checked_functions.kept(shapes.squeeze)),
     (np.broadcast_to, shapes.broadcast_to),
+    (np.lib.stride_tricks.as_strided, strided_views.as_strided),
+    (np.lib.stride_tricks.sliding_window_view, strided_views.sliding_window_view),
     (np.atleast_1d, shapes.atleast_1d),
     *_definitions(np_arrays, "atleast_2d atleast_3d broadcast_arrays fromiter rollaxis"),
     *_definitions(np_arrays, "matrix_transpose"),
@@ -438,6 +441,8 @@ NOTES = {
 
 def _name(function: Any, group: Iterable[Named]) -> str:
     prefix = "np.linalg." if group is _LINALG else "np.fft." if group is _FOURIER else "np."
+    if group is _SHAPES and not hasattr(np, function.__name__):
+        prefix = "np.lib.stride_tricks."
     return f"{prefix}{function.__name__}"
 
 

@@ -38,12 +38,14 @@ from ..numpy import (
     positional_arguments,
     reductions,
     shapes,
+    strided_views,
     taking,
 )
 from ..ragged import ragged_lists as ragged_lists
 from ..ragged import ragged_rows as ragged_rows
 from ..ragged import ragged_searches
 from ..values import Method, Picked, Tensor, describe, is_static
+from . import number_attributes
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -421,6 +423,9 @@ PROPERTIES: dict[str, Callable[[Specialiser, Tensor], Any]] = {
     "dtype": lambda s, x: x.dtype.numpy,
     "itemsize": lambda s, x: x.dtype.itemsize,
     "nbytes": lambda s, x: x.type.nbytes,
+    "strides": strided_views.strides_of,
+    "real": lambda s, x: s.call(np.real, x),
+    "imag": lambda s, x: s.call(np.imag, x),
     "T": lambda s, x: shapes.transpose(s, x),
     "mT": lambda s, x: shapes.swapaxes(s, x, -1, -2),
 }
@@ -441,7 +446,7 @@ def tensor_attribute(s: Specialiser, x: Tensor | Picked, name: str) -> Any:
     if len({hasattr(c, name) for c in x.classes}) > 1:
         raise operators.of_several_classes(s, x)
     if x.weak:
-        return _python_attribute(s, x, name)
+        return number_attributes.of_python(s, x, name)
     found, handler = PROPERTIES.get(name), METHODS.get(name)
     if (found or handler) and not any(hasattr(c, name) for c in x.classes):
         said = " or ".join(c.__name__ for c in x.classes)
@@ -450,6 +455,8 @@ def tensor_attribute(s: Specialiser, x: Tensor | Picked, name: str) -> Any:
         return _of_scalar(x, method_result(s, "copy", x, found(s, x)))
     if handler is not None:
         return Method(name, x, partial(_method, name, handler))
+    if (operator := number_attributes.operator(x, name)) is not None:
+        return operator
     near = difflib.get_close_matches(name, [*METHODS, *PROPERTIES], 1)
     text = _INSTEAD.get(name) or (f"did you mean `{near[0]}`?" if near else "")
     raise s.error("DL104", f"{describe(x)} has no attribute `{name}` in a compiled program", text)
@@ -477,29 +484,6 @@ def _of_scalar(x: Tensor, made: Any) -> Any:
     if type(made) is Tensor and made.kind == ARRAY and not made.shape and not x.kind & ARRAY:
         return Tensor(made.value)
     return made
-
-
-def _python_attribute(s: Specialiser, x: Tensor, name: str) -> Any:
-    """An attribute of a number of Python's own."""
-    if name in ("real", "numerator") and all(hasattr(c, name) for c in x.classes):
-        return operators.unary(s, "+", x)
-    if name == "conjugate":
-        return Method(name, x, lambda s, x: operators.unary(s, "+", x))
-    if name == "imag" and len(x.classes) == 1:
-        return 0.0 if x.dtype.is_float else 0
-    if name == "is_integer" and all(hasattr(c, name) for c in x.classes):
-        return Method(
-            name, x, lambda s, x: operators.compare(s, "==", operators.binary(s, "%", x, 1), 0)
-        )
-    if name == "__class__":
-        return s.call(type, x)
-    said = " or ".join(c.__name__ for c in x.classes)
-    known = any(hasattr(c, name) for c in x.classes)
-    text = f"a Python {said} has no attribute `{name}`" + (
-        " in a compiled program" if known else ""
-    )
-    hint = "np.asarray(x) makes an array of it" if hasattr(np.ndarray, name) else ""
-    raise s.error("DL104", text, hint)
 
 
 # Finding rows
