@@ -40,6 +40,11 @@ EQUALS: dict[str, tuple[str, ...]] = {
         " np.logical_and.reduceat(a, [0, 2])",
         "np.array([3, 4, 0, 7], np.int8)",
     ),
+    "a reduction of one element begins with the identity, a part does not": (
+        "return np.gcd.reduce(a), np.hypot.reduce(a), np.bitwise_or.reduce(a > 0),"
+        " np.gcd.reduceat(a[[0, 0]], [0, 1]), np.hypot.reduceat(a[[0, 0]], [0, 1])",
+        "np.array([-3], np.int8)",
+    ),
     "weights that sum to zero": (
         "return np.average(a, weights=b)",
         "np.array([1, 2]), np.array([0.5, 1], np.float32)",

@@ -260,6 +260,23 @@ def test_nan_in_a_matrix_is_nan_in_what_is_solved_and_its_determinant(n: int, ba
         assert np.isnan(solved).any() and np.isnan(size) and np.isnan(determinant)
 
 
+@pytest.mark.parametrize("backend", ["reference", "native"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_hyperbolic_functions_are_finite_where_numpys_are(dtype: Any, backend: str) -> None:
+    def f(x: Any) -> Any:
+        return np.sinh(x), np.cosh(x), np.arcsinh(x), np.arccosh(x)
+
+    top = float(np.finfo(dtype).max)
+    near = [80.0, 80.01, 88.9, 89.4, 89.5, 709.9, 710.4, 710.5, 2.0**27, 2.0**60, top / 2, top]
+    sizes = [v for v in (0.0, 1e-3, 1.0, 11.0, *near, np.inf) if v <= top or v == np.inf]
+    x = np.array([*sizes, *(-v for v in sizes), np.nan]).astype(dtype)
+    with np.errstate(all="ignore"):
+        want = f(x)
+    for made, expected in zip(dl.compile(f, backend=backend)(x), want, strict=True):
+        assert made.dtype == dtype
+        np.testing.assert_allclose(made, expected, rtol=4 * float(np.finfo(dtype).eps))
+
+
 def test_a_singular_matrix_of_three_rows_has_a_determinant_with_a_slope() -> None:
     a = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]])
     slope = dl.compile(dl.grad(lambda a: np.linalg.det(a)))(a)

@@ -16,6 +16,10 @@ from ....common.errors import ProgramError
 from ...ir import Tensor
 
 _LN2 = float(np.log(2.0))
+#: Above it e^(x / 2) + 1 is e^(x / 2) in f64, and e^x is a number of f32 below it.
+_FAR_EXPONENT = 80
+#: Above it x + 1 is x in f64, and twice it is a number of f32.
+_FAR_NUMBER = 2.0**60
 
 
 def _float_type(*values: Tensor) -> Any:
@@ -26,13 +30,42 @@ def _float_type(*values: Tensor) -> Any:
     return np.dtype({1: np.float16, 2: np.float32}.get(kind.itemsize, np.float64))
 
 
+def _in_reach(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Whether e^x may be too large where its half is not, and then x / 2 in the place of x."""
+    far = (x > _FAR_EXPONENT) | (x < -_FAR_EXPONENT)
+    return far, np.where(far, x / 2, x)
+
+
+def sinh(x: Tensor) -> Tensor:
+    """(e^x - e^-x) / 2, each without its one, which would swallow a small x."""
+    x = np.asarray(x, _float_type(x))
+    if x.dtype == np.float16:
+        return np.sinh(x.astype(np.float32)).astype(np.float16)
+    far, x = _in_reach(x)
+    up, down = np.expm1(x), np.expm1(-x)
+    half = (up - down) / 2
+    return np.where(far, half * np.maximum(up, down), half)
+
+
+def cosh(x: Tensor) -> Tensor:
+    x = np.asarray(x, _float_type(x))
+    if x.dtype == np.float16:
+        return np.cosh(x.astype(np.float32)).astype(np.float16)
+    far, x = _in_reach(x)
+    up, down = np.exp(x), np.exp(-x)
+    half = (up + down) / 2
+    return np.where(far, half * np.maximum(up, down), half)
+
+
 def arcsinh(x: Tensor) -> Tensor:
     x = np.asarray(x, _float_type(x))  # The least integer has no negative.
     if x.dtype == np.float16:
         return np.arcsinh(x.astype(np.float32)).astype(np.float16)
     below = x < 0
     a = np.where(below, -x, x)
-    y = np.log1p(a * (1 + np.where(np.isinf(a), 1, a / (1 + np.hypot(1, a)))))
+    far = a > _FAR_NUMBER
+    y = np.log1p(a * (1 + np.where(far, 0, a / (1 + np.hypot(1, a)))))
+    y = np.where(far, y + _LN2, y)
     return np.where(below, -y, y)
 
 
@@ -40,7 +73,9 @@ def arccosh(x: Tensor) -> Tensor:
     if _float_type(x) == np.float16:
         return np.arccosh(np.asarray(x, np.float32)).astype(np.float16)
     above = x - 1.0
-    return np.log1p(above + np.sqrt(above) * np.sqrt(above + 2))
+    far = above > _FAR_NUMBER
+    y = np.log1p(above + np.where(far, 0, np.sqrt(above) * np.sqrt(above + 2)))
+    return np.where(far, y + _LN2, y)
 
 
 def arctanh(x: Tensor) -> Tensor:

@@ -146,19 +146,6 @@ def float_power(s: Specialiser, x1: Any, x2: Any) -> Tensor:
     return arithmetic.elementwise(s, "pow", *wide)
 
 
-@composed
-def sinh(s: Specialiser, x: Any) -> Tensor:
-    """(e^x - e^-x) / 2, each without its one, which would swallow a small x."""
-    up, down = floats("expm1")(s, x), floats("expm1")(s, arithmetic.negative(s, array(s, x)))
-    return arithmetic.divide(s, arithmetic.subtract(s, up, down), 2)
-
-
-@composed
-def cosh(s: Specialiser, x: Any) -> Tensor:
-    up, down = floats("exp")(s, x), floats("exp")(s, arithmetic.negative(s, array(s, x)))
-    return arithmetic.divide(s, arithmetic.add(s, up, down), 2)
-
-
 def arctan2(s: Specialiser, x1: Any, x2: Any) -> Tensor:
     return arithmetic.floating(s, "atan2", array(s, x1), array(s, x2))
 

@@ -110,16 +110,25 @@ def _accumulate(ufunc: np.ufunc) -> Handler:
 
 
 def _fold(ufunc: np.ufunc) -> Handler:
-    """A reduction of a ufunc that has none of its own: the last of the running ones."""
+    """A reduction of a ufunc that has none of its own: the last of the running ones.
+
+    NumPy begins with the identity, which of one element makes another: gcd(0, -3) is 3.
+    """
 
     def run(s: Specialiser, array: Any, axis: Any = 0) -> Any:
         x = tensor(s, array)
         k = shapes.axis_of(s, x, axis)
         if not x.shape[k]:
             raise s.error("DL115", f"`np.{ufunc.__name__}.reduce` of no elements")
-        return s.call(np.take, _accumulate(ufunc)(s, x, k), -1, k)
+        last = _last(s, ufunc, x, k)
+        starts = x.shape[k] == 1 and ufunc.identity == 0
+        return s.call(ufunc, last, s.call(np.zeros_like, last)) if starts else last
 
     return run
+
+
+def _last(s: Specialiser, ufunc: np.ufunc, x: Tensor, axis: int) -> Any:
+    return s.call(np.take, _accumulate(ufunc)(s, x, axis), -1, axis)
 
 
 def _reduceat(ufunc: np.ufunc) -> Handler:
@@ -132,11 +141,12 @@ def _reduceat(ufunc: np.ufunc) -> Handler:
             text = f"`np.{ufunc.__name__}.reduceat` takes places from 0 to {size - 1}"
             raise s.error("DL120", text)
         ends = (*places[1:], size)
-        parts = [
-            s.call(ufunc.reduce, _part(s, x, k, a, max(b, a + 1)), k)
-            for a, b in zip(places, ends, strict=True)
-        ]
-        return s.call(np.stack, parts, k)
+        parts = [_part(s, x, k, a, max(b, a + 1)) for a, b in zip(places, ends, strict=True)]
+        if ufunc in REDUCE:
+            made = [s.call(ufunc.reduce, part, k) for part in parts]
+        else:  # Without the identity.
+            made = [_last(s, ufunc, part, k) for part in parts]
+        return s.call(np.stack, made, k)
 
     return run
 

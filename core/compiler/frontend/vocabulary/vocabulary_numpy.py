@@ -124,10 +124,8 @@ _TRANSCENDENTAL: tuple[Named, ...] = (
     (np.arccos, elementwise.arccos),
     (np.arctan, elementwise.arctan),
     (np.arctan2, elementwise.arctan2),
-    (np.sinh, elementwise.sinh),
-    (np.cosh, elementwise.cosh),
     (np.tanh, floats("tanh")),
-    *_definitions(np_numbers, "arcsinh arccosh arctanh sinc deg2rad rad2deg unwrap"),
+    *_definitions(np_numbers, "sinh cosh arcsinh arccosh arctanh sinc deg2rad rad2deg unwrap"),
     (np.radians, Defined(np_numbers.deg2rad)),
     (np.degrees, Defined(np_numbers.rad2deg)),
 )
