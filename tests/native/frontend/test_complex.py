@@ -259,3 +259,18 @@ def test_random_formulas_are_numpys(seed: int) -> None:
     got = dl.compile(names["f"], backend="reference")(*given)
     for text, x, y in zip(texts[5:], got, want, strict=True):
         assert_alike(x, y, text, narrow="z4" in text)
+
+
+@pytest.mark.parametrize("dtype", [np.complex128, np.complex64])
+def test_an_exponential_that_overflows_along_the_real_axis_has_no_imaginary_part(
+    dtype: Any,
+) -> None:
+    def f(z: Any) -> Any:
+        return np.exp(z), np.exp2(z)
+
+    z = np.array([complex(a, b) for a in (5e4, -5e4, 1.0) for b in (0.0, -0.0)], dtype)
+    with np.errstate(all="ignore"):
+        want = f(z)
+    for made, expected in zip(dl.compile(f, backend="reference")(z), want, strict=True):
+        np.testing.assert_allclose(made.real, expected.real, rtol=1e-6)
+        np.testing.assert_array_equal(made.imag, expected.imag)

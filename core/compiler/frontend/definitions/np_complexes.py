@@ -111,7 +111,7 @@ def exp(a: Tensor, b: Tensor) -> Pair:
     turn = np.where(gone, 0, b)
     re = size * np.cos(turn) * rest
     im = size * np.sin(turn) * rest
-    return re, np.where((b == 0) & np.isinf(a), b, im)
+    return re, np.where((b == 0) & (np.isinf(a) | np.isinf(rest)), b, im)
 
 
 def log(a: Tensor, b: Tensor) -> Pair:
