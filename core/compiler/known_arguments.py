@@ -14,8 +14,9 @@ import numpy as np
 from ..common.errors import ProgramError
 from .traced import Traced
 
-#: What a loop leaves and the depth of a recursion may follow from a whole number.
-_STRUCTURE = ("DL107", "DL109", "DL110")
+#: What a loop leaves, whether it runs at all, and the depth of a recursion may follow from a whole
+#: number.
+_STRUCTURE = ("DL103", "DL107", "DL109", "DL110")
 
 
 def _knowable(leaves: Sequence[Any]) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:

@@ -263,6 +263,8 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     if op in ("in", "not in"):
         return _contains(s, a, b, op)
     _no_list(s, op, a, b)
+    if (known := s.natural.compared(op, a, b)) is not None:
+        return known
     if type(a) is Ragged or type(b) is Ragged:
         return ragged.compare(s, op, a, b)
     if _of_complex(a, b):

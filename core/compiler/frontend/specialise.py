@@ -124,6 +124,8 @@ class Specialiser:
         self.checks = True
         #: Loops that a first attempt showed to need unrolling, by node identity.
         self.unrolled: set[int] = set()
+        #: Loops whose first round alone is.
+        self.peeled: set[int] = set()
         #: How many functions that are written in NumPy are being inlined (`vocabulary.Defined`).
         self.defining = 0
         #: The arrays, lists, dicts and sets among it, by id.
@@ -233,8 +235,7 @@ class Specialiser:
             if name in at.vars:
                 value = at.vars[name]
                 if type(value) is Unbound:
-                    locs = value.locs or self.locs()
-                    raise ProgramError(value.code, value.message, locs, value.hint)
+                    raise unroll_limits.unbound(self, value)
                 return value
             if name in at.local:
                 hint = "assign it before; a name that a function assigns anywhere is its own"

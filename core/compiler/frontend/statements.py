@@ -116,9 +116,23 @@ def _unpack(s: Specialiser, target: hir.Sequence, values: list[Any], frame: Fram
         assign(s, inner, value, frame)  # type: ignore[arg-type]
 
 
+def _check_items(s: Specialiser, owner: Tensor) -> None:
+    """A number has no items to assign, whatever it is: a handler of TypeError takes that."""
+    if owner.kind & ARRAY or len(owner.classes) != 1:
+        return
+    name = owner.classes[0].__name__
+    name = name if owner.weak else f"numpy.{name}"
+    raise s.error(
+        "DL111",
+        f"a number ({describe(owner)}) cannot be changed in place",
+        "NumPy's numbers are not arrays: assign a new one to the name",
+    ) from raises.SureTypeError(f"'{name}' object does not support item assignment")
+
+
 def store(s: Specialiser, owner: Any, index: Any, value: Any) -> None:
     """`owner[index] = value` on an array, or on a list or dict that the program made."""
     if type(owner) is Tensor:
+        _check_items(s, owner)
         array_changes.store(s, owner, index, value)
         return
     if type(owner) in (Complex, Ragged):

@@ -22,7 +22,7 @@ from .containers.argument_changes import ArgumentContainers
 from .definitions.np_generators import STANDS_FOR
 from .flow import unroll_limits
 from .flow.raises import Faults, Raised
-from .flow.unroll_limits import LoopWanted, TooLong
+from .flow.unroll_limits import LoopWanted, TooLong, UnrollWanted
 from .hir import tail_calls
 from .memory import stores
 from .memory.stores import Memory
@@ -68,11 +68,25 @@ def trace(
     """
     arguments = specs, name, simplified, changes, raises, checks
     if looping is not None:
-        return _unrolled_or_stacked(f, looping, *arguments)
+        return _with_loops(f, looping, *arguments)
     try:
-        return _unrolled_or_stacked(f, False, *arguments)
+        return _with_loops(f, False, *arguments)
     except LoopWanted:
-        return _unrolled_or_stacked(f, True, *arguments)
+        return _with_loops(f, True, *arguments)
+
+
+def _with_loops(f: Callable[..., Any], looping: bool, *arguments: Any) -> Traced:
+    """A program in which loops that give names their first values are unrolled, as far as needed.
+
+    First it is one round of such a loop, then all.
+    """
+    peeled: set[int] = set()
+    unrolled: set[int] = set()
+    while True:
+        try:
+            return _unrolled_or_stacked(f, looping, peeled, unrolled, *arguments)
+        except UnrollWanted as e:
+            (unrolled if e.loop in peeled else peeled).add(e.loop)
 
 
 def _unrolled_or_stacked(f: Callable[..., Any], looping: bool, *arguments: Any) -> Traced:
@@ -84,7 +98,7 @@ def _unrolled_or_stacked(f: Callable[..., Any], looping: bool, *arguments: Any) 
     try:
         return _traced(f, True, unroll_limits.UNROLLED_MAX, looping, *arguments)
     except ProgramError as e:
-        if e.code == "DL122":
+        if e.code == "DL122" or isinstance(e, UnrollWanted):
             raise
         try:  # What a loop that was unrolled leaves is known, and may be needed.
             return _traced(f, False, unroll_limits.UNROLLED_MAX, looping, *arguments)
@@ -97,6 +111,8 @@ def _traced(
     stacking: bool,
     size_max: int,
     looping: bool,
+    peeled: set[int],
+    unrolled: set[int],
     specs: tuple[Any, ...],
     name: str | None,
     simplified: bool,
@@ -107,6 +123,8 @@ def _traced(
     """One specialisation; raises TooLong where it should be another, with stacked lists."""
     s = Specialiser()
     s.looping, s.stacking, s.size_max = looping, stacking, size_max
+    s.peeled |= peeled
+    s.unrolled |= unrolled
     s.faults = Faults(s) if raises else None
     s.checks = checks
     leaves, structure = flatten(tuple(specs))
@@ -346,6 +364,8 @@ def _as_program_errors(s: Specialiser) -> Iterator[None]:
 
 def _wanted(s: Specialiser, e: ProgramError) -> ProgramError:
     """An error; of another class where loops for reductions may help."""
+    if isinstance(e, UnrollWanted):
+        return e
     wanted = s.wants_loops and not s.looping
     return LoopWanted(e.code, e.message, e.locs, e.hint) if wanted else e
 

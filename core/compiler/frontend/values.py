@@ -173,12 +173,16 @@ def kind_of(value: Any) -> int:
 class Unbound:
     """Stands where a name has no value that may be used: the error that its use raises.
 
-    `locs` is where that is reported; empty means at the use.
+    `locs` is where that is reported; empty means at the use. `loop`: the loop (`id`) that may give
+    it a value where it is unrolled.
     """
 
-    __slots__ = ("code", "hint", "locs", "message")
+    __slots__ = ("code", "hint", "locs", "loop", "message")
 
-    def __init__(self, code: str, message: str, hint: str, locs: tuple[Loc, ...] = ()) -> None:
+    def __init__(
+        self, code: str, message: str, hint: str, locs: tuple[Loc, ...] = (), loop: int = 0
+    ) -> None:
+        self.loop = loop
         self.code = code
         self.message = message
         self.hint = hint

@@ -152,3 +152,31 @@ def endless_without_a_stop(x: Any) -> Any:
 
 def test_a_loop_ends_with_its_error() -> None:
     assert dl.compile(endless_without_a_stop)(7) == endless_without_a_stop(7) == -3
+
+
+def assigns_an_item(x, i):
+    try:
+        x[i] = 0.0
+    except TypeError as e:
+        return str(e), x + 1
+    return "", x
+
+
+@pytest.mark.parametrize("x", [2.5, 3, True, np.float64(2.5), np.float32(2.5), np.ones(3)])
+def test_a_handler_takes_that_a_number_has_no_items(x: Any) -> None:
+    words, want = assigns_an_item(np.copy(x) if np.ndim(x) else x, 0)
+
+    def caught(x):
+        return assigns_an_item(x, 0)[1]
+
+    got = dl.compile(caught, backend="reference")(x)
+    assert type(got) is type(want)
+    assert np.array_equal(got, want)
+
+    def raises(x):
+        x[0] = 0.0
+        return x
+
+    if words:
+        with pytest.raises(ProgramError, match="cannot be changed in place"):
+            dl.compile(raises, backend="reference")(x)

@@ -89,6 +89,9 @@ class Carries:
         for name, past in self.past.items():  # When each of them knows what it shares.
             self.before[name] = past.plain
         self.surely = surely
+        known = surely or id(node) in s.peeled
+        #: The loop (`id`), where its first round may give names their first values.
+        self.first_round = id(node) if known and isinstance(node, hir.For) else 0
         if surely:
             self.runs_surely()
         else:
@@ -190,8 +193,13 @@ class Carries:
                 self.put(name, made)
         for name in self.late:
             hidden = name.startswith("$") and name in self.leaves  # A flag guards its use.
-            if type(variables.get(name)) is not Unbound and not hidden:  # That says more of why.
-                variables.pop(name, None)
+            if type(variables.get(name)) is Unbound or hidden:  # That says more of why.
+                continue
+            variables.pop(name, None)
+            if self.first_round:
+                text = f"`{name}` is read before it is assigned"
+                hint = "assign it before the loop"
+                variables[name] = Unbound("DL103", text, hint, loop=self.first_round)
         self.frame.vars = variables
         self.s.scope.inputs = (*self.index, *params, *memories)
         return [*params, *memories]
@@ -485,6 +493,7 @@ class Carries:
                 "DL103",
                 f"`{name}` is assigned in the loop at line {line} and nowhere before it",
                 "assign it before the loop: the loop may not run even once",
+                loop=self.first_round,
             )
 
     def unsettled(self) -> ProgramError:

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...ir import DType, TensorType, Value
+from ...traced import INT
+from ..values import Tensor
 
 Range = tuple[int, int]
 
@@ -58,6 +60,27 @@ class Ranges:
         """Notes the range of a loop's index, start..stop-1."""
         low, high = self.of(start)[0], self.of(stop)[1] - 1
         self.known[value] = low, max(low, high)
+
+    def compared(self, op: str, x: Any, y: Any) -> bool | None:
+        """What a comparison of two of Python's ints surely gives; None: that is not known."""
+        a, b = self._of_int(x), self._of_int(y)
+        if a is None or b is None:
+            return None
+        if op in ("==", "!="):
+            if a == b and a[0] == a[1]:
+                return op == "=="
+            return op == "!=" if a[1] < b[0] or b[1] < a[0] else None
+        if op in (">", ">="):
+            a, b = b, a
+        if op in ("<", ">"):
+            return True if a[1] < b[0] else False if a[0] >= b[1] else None
+        return True if a[1] <= b[0] else False if a[0] > b[1] else None
+
+    def _of_int(self, value: Any) -> Range | None:
+        if type(value) is int:
+            return value, value
+        is_int = type(value) is Tensor and value.kind == INT
+        return self.known.get(value.value) if is_int else None
 
     def note(
         self, name: str, operands: Sequence[Value], attrs: Mapping[str, Any], results: Any

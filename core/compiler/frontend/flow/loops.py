@@ -64,14 +64,17 @@ def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
         return
     from ..specialise import StaticNeeded
 
-    state, before = s.state(), frame.vars
+    state, before, peeled = s.state(), frame.vars, id(node) in s.peeled
     try:
-        zero = s.scope.number(0, DType.I64)
+        if peeled:
+            _rounds(s, node, frame, [partial(indexed.item, s, 0)])
+        first = s.scope.number(int(peeled), DType.I64)
         bound = s.scope.number(indexed.length, DType.I64)
-        _index_region(s, node, frame, zero, bound, lambda i: indexed.item(s, i), True)
+        surely = not peeled or node.stop is None
+        _index_region(s, node, frame, first, bound, lambda i: indexed.item(s, i), surely)
     except ProgramError as e:
         # The index known, the body may well compile; if not, its first round says the same.
-        if e.code == "DL122":
+        if e.code == "DL122" or isinstance(e, unroll_limits.UnrollWanted):
             raise
         if indexed.length > iteration.UNROLL_MAX:
             if not isinstance(e, StaticNeeded | LoopMismatch):
@@ -80,6 +83,8 @@ def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
             note = f"the loop could be unrolled, but its {rounds}"
             hint = f"{e.hint}; {note}" if e.hint else note
             raise ProgramError(e.code, e.message, e.locs, hint) from None
+        if peeled:  # The first round is not undone: the program is made again.
+            raise unroll_limits.UnrollWanted.of(e, node) from None
         s.restore(state)
         s.unrolled.add(id(node))
         frame.vars = before

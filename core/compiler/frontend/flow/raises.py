@@ -66,6 +66,10 @@ def not_raised(s: Specialiser, kind: type, what: str) -> None:
         raise s.error("DL102", text, "test the numbers with `if`, or compute it outside the `try`")
 
 
+class SureTypeError(TypeError):
+    """One that Python raises too; others may be of the compiler's own values."""
+
+
 class Uncaught(Exception):
     """The class of what is no error in Python: no handler takes it."""
 

@@ -138,6 +138,10 @@ def _one(s: Specialiser, statement: hir.Statement, frame: Frame) -> None:
         statements.RUN[type(statement)](s, statement, frame)
     except ProgramError as e:
         error = e.__cause__
+        if isinstance(error, raises.SureTypeError):
+            error = TypeError(*error.args)
+        elif isinstance(error, TypeError):
+            raise  # The compiler's own values raise it where Python's would not.
         if not isinstance(error, _KNOWN) or s.faults is None or not s.faults.takes(type(error)):
             raise
         s.chain = chain
@@ -148,7 +152,7 @@ def _one(s: Specialiser, statement: hir.Statement, frame: Frame) -> None:
 
 
 #: Errors that Python raises on known values as it would in the function.
-_KNOWN = (ArithmeticError, ValueError, LookupError, ImportError, StopIteration)
+_KNOWN = (ArithmeticError, ValueError, LookupError, ImportError, StopIteration, TypeError)
 
 
 #: Functions of np.linalg that raise LinAlgError where they do not converge; programs give NaN.

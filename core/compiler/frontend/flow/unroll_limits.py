@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ....common.errors import Loc, ProgramError
+from ..values import Unbound
 
 if TYPE_CHECKING:
+    from ..hir import hir
     from ..specialise import Specialiser
 
 #: Operations and rounds that unrolled loops may make before the program is made again with stacks.
@@ -26,8 +28,33 @@ class TooLong(Exception):
     """The program is to be made again, with lists of numbers as arrays."""
 
 
+class UnrollWanted(ProgramError):
+    """A name has no value that a round of a loop gives it: the program may be made again.
+
+    loop: the loop (`id`) that is to be unrolled then, or its first round.
+    """
+
+    loop = 0
+
+    @staticmethod
+    def of(e: ProgramError, node: hir.For) -> UnrollWanted:
+        """An error that is none where a loop is unrolled."""
+        made = UnrollWanted(e.code, e.message, e.locs, e.hint)
+        made.loop = id(node)
+        return made
+
+
 class LoopWanted(ProgramError):
     """The program may be made again, with loops for reductions (`reduction_loops`)."""
+
+
+def unbound(s: Specialiser, value: Unbound) -> ProgramError:
+    """The error of the use of a name without a value."""
+    kind = UnrollWanted if value.loop and value.loop not in s.unrolled else ProgramError
+    error = kind(value.code, value.message, value.locs or s.locs(), value.hint)
+    if isinstance(error, UnrollWanted):
+        error.loop = value.loop
+    return error
 
 
 @contextmanager

@@ -412,6 +412,8 @@ NOTES = {
     "np.histogram": "the number of bins must be known",
     "np.insert": "`obj` must be known",
     "np.interp": "in f64",
+    "np.lib.stride_tricks.as_strided": "within the array, and to be read",
+    "np.lib.stride_tricks.sliding_window_view": "to be read",
     "np.linalg.cholesky": "of one triangle, so the slope of the other is zero",
     "np.linalg.det": "written out up to 3 by 3; beyond, no slope where it is singular",
     "np.linalg.matrix_norm": "no norm of singular values",
