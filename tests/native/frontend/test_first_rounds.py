@@ -196,3 +196,24 @@ def test_comparisons_of_indices_are_known_where_they_must_be() -> None:
         return out
 
     assert dl.compile(f, backend="reference")(X) == f(X)
+
+
+def of_another_class_than_before(x):
+    y = x[0] * 0.5
+    k = 0
+    while k < 2:
+        k += 1
+        y = 2
+        x *= x - 3.0
+    return y, x
+
+
+@pytest.mark.parametrize("backend", ["reference", "native"])
+def test_a_loop_that_is_unrolled_late_has_changed_nothing(
+    backend: Literal["reference", "native"],
+) -> None:
+    want = of_another_class_than_before(X.copy())
+    got = dl.compile(of_another_class_than_before, backend=backend)(X.copy())
+    assert type(got[0]) is type(want[0])
+    assert got[0] == want[0]
+    assert np.array_equal(got[1], want[1])

@@ -423,6 +423,10 @@ class Carries:
 
     def ends(self, scope: Scope) -> list[Value]:
         """What the body leaves in each slot."""
+        # What is refused is refused before anything has changed: the loop may be unrolled then.
+        for name in self.names:
+            for k, leaf in enumerate(self.leaves.get(name, ())):
+                self.last(leaf, name, k)
         out: list[Value] = []
         with self.s.inside(scope):
             for name in self.names:
