@@ -230,3 +230,26 @@ def test_a_number_whose_class_the_path_decides_does_not_wrap(size: int) -> None:
     signed = dl.compile(all_of_it, backend="reference")
     with pytest.raises(OverflowError):
         signed(np.zeros(1, np.int8), 300.0, False)
+
+
+@pytest.mark.parametrize("number", [np.float64(-1.5), np.float32(300.7), np.float64(1e10)])
+def test_a_known_float_of_numpys_wraps_around(number: Any) -> None:
+    def stores(x, y, z):
+        x[0] = number
+        y.fill(number)
+        z[...] = number
+        return x, y, z
+
+    def in_a_try(x):
+        try:
+            x.fill(number)
+        except OverflowError:
+            x[0] = 7
+        return x
+
+    given = [np.zeros(2, np.uint8) for _ in range(3)]
+    want = stores(*(x.copy() for x in given))
+    got = dl.compile(stores, backend="reference")(*given)
+    assert [x.tolist() for x in got] == [x.tolist() for x in want]
+    caught = dl.compile(in_a_try, backend="reference")(np.zeros(2, np.uint8))
+    assert caught.tolist() == want[1].tolist()

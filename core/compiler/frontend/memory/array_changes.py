@@ -162,7 +162,9 @@ def converted(s: Specialiser, value: Any, shape: tuple[int, ...], dtype: DType) 
     if isinstance(value, float | np.floating) and dtype.is_int:
         if not np.isfinite(value):
             raise s.error("DL116", f"{value} has no value in {dtype.value}")
-        value = int(value)
+        of_numpy = isinstance(value, np.floating) and abs(value) < 2.0**63
+        # NumPy's own numbers wrap around.
+        value = np.int64(value).astype(dtype.numpy) if of_numpy else int(value)
     return arithmetic.materialise(s, value, dtype, shape)
 
 
