@@ -335,8 +335,16 @@ def _is_leaf(value: Any) -> bool:
 
 
 def flatten(args: Any) -> tuple[list[Any], tree.Structure]:
-    """`tree.flatten` for leaves that may be types or `Static`; a complex number is two leaves."""
-    leaves, structure = tree.flatten(args, _is_leaf)
+    """`tree.flatten` for leaves that may be types or `Static`; a complex number is two leaves.
+
+    Raises DelianError where the arguments are nested without end.
+    """
+    try:
+        leaves, structure = tree.flatten(args, _is_leaf)
+    except RecursionError:
+        raise DelianError(
+            "an argument is nested too deeply, or holds itself", "pass arrays, and shallow lists"
+        ) from None
     if not any(map(is_complex, leaves)):
         return leaves, structure
     pairs = [opened(v) if is_complex(v) else v for v in leaves]

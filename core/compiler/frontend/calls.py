@@ -413,8 +413,7 @@ def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[s
             if f.__name__ not in ("format", "join"):
                 raise operators.text_needed(s, f"`{f.__name__}`")
             shown = f"{owner}({', '.join(map(describe, (*args, *kwargs.values())))})"
-            write = lambda args, kwargs: f(*args, **kwargs)  # noqa: E731
-            return text_of(s, shown, write, tuple(args), dict(kwargs))
+            return text_of(s, shown, lambda a, k: f(*a, **k), tuple(args), dict(kwargs))
         if f.__name__ in liveness.MUTATORS:
             result = operators.python(s, lambda: f(*args, **kwargs), f"`{f.__name__}`")
         else:
@@ -450,7 +449,7 @@ def _name(f: Any) -> str:
     if module.startswith("numpy.random"):
         return f"np.random.{name.split('.')[-1]}"
     if isinstance(f, np.ufunc) and getattr(np, name, None) is not f:
-        return f"scipy.special.{name}"  # Others' ufuncs do not say where they are from.
+        return name  # Others' ufuncs do not say where they are from.
     if isinstance(f, np.ufunc) or known_calls.is_numpy(f):
         return f"np.{name}" if module not in _NAMED else f"{module.replace('numpy', 'np')}.{name}"
     module = module.split(".")[0]

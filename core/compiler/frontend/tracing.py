@@ -34,6 +34,8 @@ from .values import Tensor, describe, is_number, kind_of
 #: Inlining recurses in Python, some ten frames a call; the calls themselves are limited to
 #: `calls.DEPTH_MAX`.
 _RECURSION = 20_000
+#: How often a program is made again for loops that are to be unrolled.
+_AGAIN_MAX = 64
 
 
 def trace(
@@ -86,6 +88,8 @@ def _with_loops(f: Callable[..., Any], looping: bool, *arguments: Any) -> Traced
         try:
             return _unrolled_or_stacked(f, looping, peeled, unrolled, *arguments)
         except UnrollWanted as e:
+            if len(peeled) + len(unrolled) >= _AGAIN_MAX:
+                raise
             (unrolled if e.loop in peeled else peeled).add(e.loop)
 
 

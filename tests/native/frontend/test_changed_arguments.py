@@ -249,6 +249,16 @@ def test_what_else_cannot_change() -> None:
     assert "came from outside" in refused(changes_outside, 2.0)
 
 
+def test_arguments_without_end_are_refused() -> None:
+    def put(rows, x):
+        rows[0] = x
+
+    rows: list[Any] = [1.0]
+    rows.append(rows)
+    with pytest.raises(DelianError, match="holds itself"):
+        dl.compile(put)(rows, 2.0)
+
+
 def test_a_derivative_has_copies() -> None:
     def loss(d):
         d["a"] = d["a"] * 2

@@ -132,6 +132,14 @@ def at_an_unknown_place(x):
     return as_strided(x[int(x[0]) :][:2], (2,), (8,))
 
 
+def of_half_an_element(x):
+    return as_strided(x, (2.5,), (8,))
+
+
+def of_a_text(x):
+    return sliding_window_view(x, "ab")
+
+
 def a_window_too_large(x):
     return sliding_window_view(x, 9)
 
@@ -144,6 +152,8 @@ def a_window_too_large(x):
         (between_elements, "DL115", "an element has 8 bytes"),
         (changes_the_view, "DL111", r"x\.copy\(\)"),
         (at_an_unknown_place, "DL107", "known"),
+        (of_half_an_element, "DL119", "whole number"),
+        (of_a_text, "DL119", "whole number"),
         (a_window_too_large, "DL113", "larger"),
     ],
 )

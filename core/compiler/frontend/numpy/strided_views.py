@@ -18,7 +18,8 @@ from ...traced import ARRAY
 from .. import operators
 from ..memory import stores
 from ..memory.views_of_arrays import Reshape, Window
-from ..values import Tensor, describe, is_static
+from ..operators import static_ints
+from ..values import Tensor, describe
 from . import arithmetic
 
 if TYPE_CHECKING:
@@ -96,9 +97,11 @@ def as_strided(
     if not all(isinstance(a, int) for lens in windows for a in lens.starts):
         raise s.error("DL107", f"{what} of a view whose place is not known", "copy it: x.copy()")
     unit = array.dtype.itemsize
-    sizes = array.shape if shape is None else _whole(s, shape, f"the shape of {what}")
+    sizes = array.shape if shape is None else static_ints(s, shape, f"the shape of {what}")
     steps = (
-        strides_of(s, array) if strides is None else _whole(s, strides, f"the strides of {what}")
+        strides_of(s, array)
+        if strides is None
+        else static_ints(s, strides, f"the strides of {what}")
     )
     if len(sizes) != len(steps) or min(sizes, default=0) < 0 or any(n % unit for n in steps):
         text = f"{what}: the shape {sizes} and the strides {steps} do not fit"
@@ -141,8 +144,8 @@ def sliding_window_view(
     """All windows of a size."""
     what = "np.lib.stride_tricks.sliding_window_view"
     array = arithmetic.tensor(s, x)
-    window = _whole(s, window_shape, f"the window of {what}")
-    axes = None if axis is None else _whole(s, axis, f"the axis of {what}")
+    window = static_ints(s, window_shape, f"the window of {what}")
+    axes = None if axis is None else static_ints(s, axis, f"the axis of {what}")
 
     def seen(layout: Any) -> Any:
         return stride_tricks.sliding_window_view(layout, window, axes)
@@ -163,10 +166,3 @@ def _view(s: Specialiser, x: Tensor, seen: Callable[[Any], Any], what: str) -> T
     if stores.memory_of(s, x) is None:
         return Tensor(value, kind=x.kind)
     return stores.view(s, x, value, (lens,))
-
-
-def _whole(s: Specialiser, given: Any, what: str) -> tuple[int, ...]:
-    if not is_static(given):
-        raise s.needs_static(given, what)
-    sizes: Any = given if isinstance(given, tuple | list | np.ndarray) else (given,)
-    return tuple(int(n) for n in sizes)
