@@ -42,6 +42,8 @@ def reordered(rng: random.Random, function: Any) -> Any:
             return lambda *given, **keywords: _product(rng, function, owner, *given, **keywords)
     if function is operator.matmul or (name in _PRODUCTS and function is getattr(np, name)):
         return lambda *given, **keywords: _product(rng, function, *given, **keywords)
+    if function in (np.convolve, np.polymul):
+        return lambda *given, **keywords: _convolution(rng, function, *given, **keywords)
     if (name in _RUNNING and function is getattr(np, name)) or (
         name == "accumulate" and owner in (np.add, np.multiply)
     ):
@@ -132,6 +134,24 @@ def _product(rng: random.Random, function: Any, *given: Any, **keywords: Any) ->
         made[...] = other.reshape(made.shape)
         return made
     return other.reshape(())[()]
+
+
+def _convolution(rng: random.Random, function: Any, *given: Any, **keywords: Any) -> Any:
+    """A full convolution of real floats; of others, and of parts of it, the function's own."""
+    made = function(*given, **keywords)
+    arrays = [np.atleast_1d(np.asarray(x)) for x in given]
+    if len(arrays) != 2 or not isinstance(made, np.ndarray) or made.dtype.kind != "f" or keywords:
+        return made
+    if function is np.polymul:
+        arrays = [np.trim_zeros(x, "f") for x in arrays]
+    a, b = arrays
+    if not len(a) or not len(b) or len(made) != len(a) + len(b) - 1:
+        return made
+    for k in range(len(made)):
+        first, stop = max(0, k - len(b) + 1), min(len(a), k + 1)
+        row, column = a[first:stop], b[k - stop + 1 : k - first + 1][::-1]
+        made[k] = _summed(rng, row, column, made.dtype)[0, 0]
+    return made
 
 
 def _summed(rng: random.Random, a: np.ndarray, b: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
