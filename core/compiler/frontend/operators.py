@@ -88,11 +88,15 @@ def python(s: Specialiser, compute: Callable[[], Any], what: str) -> Any:
         return compute()
     except NotKnown:
         raise not_known(s, what) from None
-    except (ArithmeticError, TypeError, ValueError, LookupError, AttributeError) as e:
+    except (ArithmeticError, MemoryError, TypeError, ValueError, LookupError, AttributeError) as e:
         if isinstance(e, TypeError) and _OURS.search(str(e)):
             text = f"{what} runs in Python, and cannot compute with what belongs to the program"
             raise s.error("DL106", text, "write it as a loop or a comprehension") from e
-        text = f"{type(e).__name__}: {e}" if not isinstance(e, KeyError) else f"no key {e}"
+        text = (
+            f"{type(e).__name__}: {e}".removesuffix(": ")
+            if not isinstance(e, KeyError)
+            else f"no key {e}"
+        )
         raise s.error("DL113", f"{what} fails: {text}") from e
 
 

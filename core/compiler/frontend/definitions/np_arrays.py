@@ -95,6 +95,8 @@ def rot90(m: Tensor, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
     if first == second:
         raise ProgramError("DL115", "np.rot90 turns from one axis to another")
     turns = k % 4
+    if turns not in (0, 1, 2, 3):
+        raise ProgramError("DL115", "np.rot90 turns by a whole number of right angles")
     if turns == 2:
         return np.flip(m, (first, second))
     if turns == 1:

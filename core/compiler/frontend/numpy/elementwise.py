@@ -292,6 +292,11 @@ WHERE_WRAPS = np.lib.NumpyVersion(np.__version__) < "2.5.0"
 _MISSING: Any = vars(np)["_NoValue"]
 
 
+def conjugate(s: Specialiser, x: Any) -> Any:
+    """`np.conjugate` of real numbers."""
+    return arithmetic.positive(s, arithmetic.one_type(s, x))
+
+
 def clip(
     s: Specialiser,
     a: Any,
@@ -319,7 +324,7 @@ def clipped(
     max: Any = None,
 ) -> Any:
     """`x.clip`."""
-    a = arithmetic.strong(a)  # NumPy calls a method of it, as an array.
+    a = arithmetic.strong(arithmetic.one_type(s, a))  # NumPy calls a method of it, as an array.
     if arithmetic.dtype_of(s, array(s, a))[0] is DType.BOOL and all(
         v is None for v in (a_min, a_max, min, max)
     ):

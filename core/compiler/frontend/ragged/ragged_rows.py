@@ -43,7 +43,7 @@ _MOVING = frozenset(
 )
 #: Functions of Python's that ask about a tuple or a list, whatever is in it.
 _OF_CONTAINERS = frozenset(
-    ("len", "isinstance", "type", "hasattr", "callable", "bool", "enumerate", "zip")
+    ("len", "isinstance", "type", "hasattr", "callable", "bool", "enumerate", "zip", "list")
 )
 
 

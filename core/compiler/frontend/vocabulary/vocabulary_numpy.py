@@ -87,7 +87,7 @@ _ARITHMETIC: tuple[Named, ...] = (
     (np.sign, of_numbers("sign")),
     *_definitions(np_numbers, "copysign heaviside real angle"),
     (np.imag, checked_functions.imag),
-    (np.conjugate, arithmetic.positive),
+    (np.conjugate, elementwise.conjugate),
     (np.square, elementwise.square),
     (np.sqrt, floats("sqrt")),
     *_definitions(np_numbers, "cbrt"),
