@@ -5,6 +5,8 @@
 Figures and their targets:
 
     cnn          source to optimised IR of a training step of the FedAvg CNN       <= 0.3 s
+    nested       compile time of nested loops over a list of 100 lists of 100      <= 2 s
+    product      compile time of the product of two lists of 60 lists of 60        <= 5 s
     trips        compile time of a loop of 100,000 trips over that of 10           <= 1.5
     growth       operations of each derivative of a `while` over the one before it <= 4
     scalar_loop  the gradient of a loop of 1,000 trips over one number, natively:
@@ -14,10 +16,11 @@ Figures and their targets:
 The gradient that somebody derived by hand and wrote out in Python, on NumPy's numbers and on plain
 floats, is measured too, without a target: it is no longer the function's own program.
 
-Compilation is measured in processor time: the CNN's as a process's first, its source unread, the
-loops' as the least of several runs. The scalar loop is measured in time of the clock, since it
-takes microseconds, as the least of many calls. `--jax` names a Python that has JAX, which runs the
-same loop, jitted, in float64 and on one thread.
+Compilation is measured in processor time, the least of several runs. The CNN's is the first of a
+process, its source unread and the compiler not yet imported, with the bytecode that an installed
+package has. Lists are compiled natively, the C compiler included. The scalar loop is measured in
+time of the clock, since it takes microseconds, as the least of many calls. `--jax` names a Python
+that has JAX, which runs the same loop, jitted, in float64 and on one thread.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ import itertools
 import json
 import math
 import os
+import resource
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +45,8 @@ from delian.core.learning import nn
 
 TRIPS = 1000
 CNN_SECONDS_MAX = 0.3
+NESTED_SECONDS_MAX = 2.0
+PRODUCT_SECONDS_MAX = 5.0
 TRIPS_RATIO_MAX = 1.5
 GROWTH_MAX = 4.0
 PYTHON_TIMES_MIN = 100.0
@@ -73,6 +81,25 @@ def least(run: Callable[[], Any], times: int, clock: Callable[[], float]) -> flo
     return best
 
 
+def cnn_in_processes() -> dict[str, float]:
+    """`cnn_seconds` of fresh processes; the first of them writes the bytecode for the others."""
+    runs = []
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        for _ in range(4):
+            done = subprocess.run(
+                [sys.executable, __file__, "--cnn-only"],
+                capture_output=True,
+                text=True,
+                check=True,
+                env=environment,
+                timeout=300,
+            )
+            runs.append(json.loads(done.stdout))
+    return {name: min(run[name] for run in runs[1:]) for name in runs[0]}
+
+
 def cnn_seconds() -> dict[str, float]:
     """From source to optimised IR of a step of SGD: forward, loss, backward, update."""
     model = nn.FedAvgCnn.init(dl.random.key(0), 28, 28, 1, 10)
@@ -91,6 +118,37 @@ def cnn_seconds() -> dict[str, float]:
     first = time.process_time() - start
     again = least(lambda: dl.trace(step, model, images, labels), 5, time.process_time)
     return {"first": first, "seconds": again, "operations": count_ops(traced.function.body)}
+
+
+def lists() -> dict[str, float]:
+    """Loops over lists of lists of floats, compiled natively."""
+
+    def nested(a: list[list[float]]) -> float:
+        total = 0.0
+        for row in a:
+            for x in row:
+                total += x * x
+        return total
+
+    def product(a: list[list[float]], b: list[list[float]]) -> list[list[float]]:
+        return [
+            [sum(a[i][k] * b[k][j] for k in range(len(b))) for j in range(len(b[0]))]
+            for i in range(len(a))
+        ]
+
+    def rows(count: int) -> list[list[float]]:
+        return np.random.default_rng(0).normal(size=(count, count)).tolist()
+
+    def seconds(f: Callable[..., Any], *given: Any) -> float:
+        return least(lambda: dl.compile(f, backend="native")(*given), 3, processor_time)
+
+    return {"nested": seconds(nested, rows(100)), "product": seconds(product, rows(60), rows(60))}
+
+
+def processor_time() -> float:
+    """Seconds, those of child processes (the C compiler) included."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def trips() -> dict[str, float]:
@@ -217,34 +275,50 @@ def by_tape(f: Callable[..., Any], x: float) -> float:
     return leaf.gradient
 
 
+def targets(figures: dict[str, Any]) -> list[dict[str, Any]]:
+    loop = figures["scalar_loop"]
+    found = [
+        ("cnn", CNN_SECONDS_MAX, figures["cnn"]["first"]),
+        ("nested", NESTED_SECONDS_MAX, figures["lists"]["nested"]),
+        ("product", PRODUCT_SECONDS_MAX, figures["lists"]["product"]),
+        ("trips", TRIPS_RATIO_MAX, figures["trips"]["ratio"]),
+        ("growth", GROWTH_MAX, figures["growth"]["worst"]),
+    ]
+    if "over_jax" in loop:
+        found.append(("scalar_loop over jax", JAX_RATIO_MAX, loop["over_jax"]))
+    out = [{"name": n, "goal": g, "measured": m, "met": m <= g} for n, g, m in found]
+    times = loop["times_faster_than_tape"]
+    met = times >= PYTHON_TIMES_MIN
+    name = "scalar_loop, times faster than a tape"
+    return [*out, {"name": name, "goal": PYTHON_TIMES_MIN, "measured": times, "met": met}]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print figures as JSON")
     parser.add_argument("--jax", help="a Python with JAX, to compare with")
+    parser.add_argument("--cnn-only", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    figures = {
-        "cnn": cnn_seconds(),
+    if args.cnn_only:
+        print(json.dumps(cnn_seconds()))
+        return 0
+    figures: dict[str, Any] = {
+        "cnn": cnn_in_processes(),
+        "lists": lists(),
         "trips": trips(),
         "growth": growth(),
         "scalar_loop": scalar_loop(args.jax),
         "load": os.getloadavg()[0],
     }
-    loop = figures["scalar_loop"]
-    targets = {
-        "cnn": figures["cnn"]["first"] <= CNN_SECONDS_MAX,
-        "trips": figures["trips"]["ratio"] <= TRIPS_RATIO_MAX,
-        "growth": figures["growth"]["worst"] <= GROWTH_MAX,
-        "python": loop["times_faster_than_tape"] >= PYTHON_TIMES_MIN,
-    }
-    if "over_jax" in loop:
-        targets["jax"] = loop["over_jax"] <= JAX_RATIO_MAX
+    goals = targets(figures)
     if args.json:
-        print(json.dumps({"figures": figures, "targets": targets}, indent=1))
+        print(json.dumps({"figures": figures, "targets": goals}, indent=1))
     else:
         for name, values in figures.items():
             print(name, values)
-        print("targets met:", targets)
-    return 0 if all(targets.values()) else 1
+        for goal in goals:
+            print(goal)
+    return 0 if all(goal["met"] for goal in goals) else 1
 
 
 if __name__ == "__main__":

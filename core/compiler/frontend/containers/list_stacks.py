@@ -30,7 +30,7 @@ from ..definitions.py_collections import Deque
 from ..flow import iteration, joins, raises
 from ..memory import array_changes, stores
 from ..numpy import arithmetic, indexing
-from ..values import Picked, Tensor, Whole, is_number, kind_of
+from ..values import Indexed, Picked, Tensor, Whole, is_number, kind_of
 from . import containers
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def regular(value: Any) -> tuple[tuple[int, ...], list[Any]] | None:
     if type(value) is not list or not value:
         return None
     if type(value[0]) is not list:
-        return ((len(value),), value) if all(map(_is_element, value)) else None
+        return ((len(value),), value) if all(map(is_element, value)) else None
     rows = [regular(row) for row in value]
     shapes = {None if row is None else row[0] for row in rows}
     inner = shapes.pop()
@@ -84,7 +84,8 @@ def regular(value: Any) -> tuple[tuple[int, ...], list[Any]] | None:
     return (len(value), *inner), [v for row in rows if row is not None for v in row[1]]
 
 
-def _is_element(value: Any) -> bool:
+def is_element(value: Any) -> bool:
+    """Whether it is a single number."""
     return is_number(value) and not kind_of(value) & ARRAY
 
 
@@ -94,7 +95,7 @@ def whole(s: Specialiser, value: Any) -> Whole | None:
     if found is None:
         return None
     shape, leaves = found
-    known = _of_parts(s, leaves, shape)
+    known = _of_parts(s, leaves, shape) or _of_columns(s, leaves, shape)
     if known is not None:
         return known
     try:
@@ -152,6 +153,17 @@ def _of_parts(s: Specialiser, leaves: Sequence[Any], shape: tuple[int, ...]) -> 
     return of if value is of.value else Whole(value, of.kind, s.scope)
 
 
+def _of_columns(s: Specialiser, leaves: Sequence[Any], shape: tuple[int, ...]) -> Whole | None:
+    """The same of what `zip(*rows)` gives: the columns of a whole."""
+    if len(shape) != 2:
+        return None
+    turned = [leaves[k * shape[1] + j] for j in range(shape[1]) for k in range(shape[0])]
+    of = _of_parts(s, turned, shape[::-1])
+    if of is None:
+        return None
+    return Whole(s.emit("transpose", of.value, perm=(1, 0)), of.kind, s.scope)
+
+
 def _home(s: Specialiser, values: Iterable[Value]) -> tuple[Scope, set[Value]]:
     """The outermost region that has all of these values, and those that are its own."""
     needed = set(values)
@@ -198,6 +210,30 @@ def picked(s: Specialiser, owner: Any, index: Any) -> Any:
         return None
     index = _checked(s, index, len(owner), "list index out of range")
     return _element(s, list(owner), (index,), found[0])
+
+
+def indexed(s: Specialiser, value: list[Any] | tuple[Any, ...]) -> Indexed | None:
+    """Numbers, lists of numbers or tuples of numbers, by an index of the running program."""
+    if regular(list(value)) is not None:
+        owner = value if type(value) is list else list(value)
+        return Indexed(len(value), lambda s, i: s.subscript(owner, i))
+    if not all(type(row) is tuple and len(row) == len(value[0]) for row in value):
+        return None
+    parts = [list(row) for row in value]
+    if len(value[0]) < iteration.LOOP_MIN:  # Each place has a type of its own.
+        columns = [list(column) for column in zip(*value, strict=True)]
+        if not columns or not all(map(regular, columns)):
+            return None
+        return Indexed(len(value), lambda s, i: tuple(s.subscript(c, i) for c in columns))
+    of = whole(s, parts)
+    if of is None:
+        return None
+
+    def item(s: Specialiser, i: Any) -> tuple[Any, ...]:
+        row = indexing.subscript(s, Tensor(of.value), i).value
+        return tuple(items_of(s, Whole(row, of.kind, s.scope)))
+
+    return Indexed(len(value), item)
 
 
 def _checked(s: Specialiser, index: Any, size: int, text: str) -> Any:
@@ -247,7 +283,7 @@ def store(s: Specialiser, owner: Any, index: Any, value: Any) -> bool:
     base = owner.base if type(owner) is Picked else owner
     places = (*owner.places, index) if type(owner) is Picked else (index,)
     of = whole(s, base)
-    if of is None or len(places) != len(of.type.shape) or not _is_element(value):
+    if of is None or len(places) != len(of.type.shape) or not is_element(value):
         return False
     lists = list(_innermost(base))
     if len({id(v) for v in lists}) < len(lists):

@@ -356,12 +356,10 @@ def as_indexed(s: Specialiser, value: Any) -> Indexed | None:
         return Indexed(len(value), lambda s, i: place(s, value.start, i, value.step))
     if type(value) is Picked:
         return Indexed(value.length, lambda s, i: s.subscript(value, i))
-    if s.stacking and type(value) is list and len(value) >= LOOP_MIN:
+    if s.stacking and type(value) in (list, tuple) and len(value) >= LOOP_MIN:
         from ..containers import list_stacks
 
-        if list_stacks.regular(value) is not None:
-            return Indexed(len(value), lambda s, i: s.subscript(value, i))
-        return None
+        return list_stacks.indexed(s, value)
     if type(value) in (Tensor, Complex) or isinstance(value, np.ndarray):
         shape = complexes.shape_of(value)
         if not shape:

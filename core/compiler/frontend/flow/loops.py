@@ -26,7 +26,7 @@ from ..ragged import ragged_lists
 from ..ragged.ragged_python import counted
 from ..scope import Scope, close, free_values, union
 from ..values import Counted, Frame, Indexed, Once, RaggedList, Tensor, TensorRange, describe
-from . import iteration, raises, tries, unroll_limits
+from . import appending_loops, iteration, raises, tries, unroll_limits
 from .branches import Run, boolean, branch, tested
 from .carries import Carries, LoopMismatch
 
@@ -71,6 +71,14 @@ def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
         first = s.scope.number(int(peeled), DType.I64)
         bound = s.scope.number(indexed.length, DType.I64)
         surely = not peeled or node.stop is None
+        appending = appending_loops.of(s, node, frame, indexed)
+        if appending is not None:
+
+            def region(made: hir.For, item: Callable[[Any], Any]) -> None:
+                _index_region(s, made, frame, first, bound, item, True, id(node))
+
+            appending.run(indexed, region)
+            return
         _index_region(s, node, frame, first, bound, lambda i: indexed.item(s, i), surely)
     except ProgramError as e:
         # The index known, the body may well compile; if not, its first round says the same.
@@ -215,10 +223,11 @@ def _index_region(
     stop: Value,
     item: Callable[[Any], Any],
     surely: bool = False,
+    known_as: int | None = None,
 ) -> None:
     """A loop over indices start..stop-1 as a region; as a `while` when it may stop early.
 
-    `surely`: it runs at least once.
+    `surely`: it runs at least once. `known_as`: the `id` of the statement that was rewritten.
     """
 
     def run(index: Tensor) -> None:
@@ -231,7 +240,10 @@ def _index_region(
         tries.where_none(s, frame, round_)
 
     if node.stop is None:
-        _For(s, frame, node, node.carried, surely, start, stop, run).run()
+        loop = _For(s, frame, node, node.carried, surely, start, stop, run)
+        if known_as is not None:
+            loop.first_round = known_as
+        loop.run()
         return
     counter, flag = f"$index{node.stop}", node.stop
     frame.vars = {**frame.vars, counter: Tensor(start)}

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from ....common.errors import ProgramError
 from .. import calls, statements
+from ..containers import stacked_items
 from ..hir import hir, syntax_reductions
 from ..ragged import ragged_lists
 from ..ragged.ragged_python import OF_NOTHING
-from ..values import Frame, Method, Once, is_static
+from ..values import Frame, Method, Once, is_static, kind_of
 from ..vocabulary import python_sums
-from . import generators, iteration
+from . import generators, iteration, unroll_limits
 from .carries import LoopMismatch
 
 if TYPE_CHECKING:
@@ -57,7 +58,43 @@ def reduction(s: Specialiser, node: hir.Reduction, frame: Frame) -> Any:
         return known()
     if node.loop is None:
         return _ended(s, node.name, known())
+    if stacked_items.is_long(s, source):
+        found = _long(s, node, items, frame, source, args, keywords)
+        if found is not _MISSING:
+            return found
     return _known_or_loop(s, node.name, known, node.loop, frame, source, args, keywords)
+
+
+def _long(
+    s: Specialiser,
+    node: hir.Reduction,
+    items: hir.Comprehension,
+    frame: Frame,
+    source: Any,
+    args: Sequence[Any],
+    keywords: Mapping[str, Any],
+) -> Any:
+    """The loop over many items in a program that has to be short; `_MISSING` where it fails."""
+    if node.loop is None or (node.name == "list" and not stacked_items.takes(items)):
+        return _MISSING
+    state, names = s.state(), frame.vars
+    frame.vars = dict(names)
+    try:
+        if node.name == "list":
+            run = partial(_loop, s, node.loop(), frame)
+            return stacked_items.collected(s, items, source, frame, run)
+        made = _reduced(s, node.name, node.loop(), frame, source, args, keywords)
+        kind = kind_of(made)
+        if not kind & (kind - 1):  # Of known items, a number may be of one class.
+            return made
+    except ProgramError as e:
+        if e.code == "DL122" or isinstance(e, unroll_limits.UnrollWanted):
+            raise
+    s.restore(state)
+    frame.vars = names
+    if type(source) is Once:
+        source.used = False
+    return _MISSING
 
 
 def of_kept(
@@ -132,15 +169,28 @@ def _known_or_loop(
         function = loop()
         if name == "list":
             return ragged_lists.collected(s, source, partial(_loop, s, function, frame))
-        given = dict(zip(syntax_reductions.arguments(name), args, strict=False)) | {**keywords}
-        words = {"words": f"{name}() {OF_NOTHING}"}
-        return _loop(s, function, frame, source, _HELPERS | words | given)
+        return _reduced(s, name, function, frame, source, args, keywords)
     except ProgramError as e:
         if not undecided:  # A loop is not what was asked for: its errors say less.
             raise before from None
         if isinstance(e, StaticNeeded | LoopMismatch):
             raise
         raise StaticNeeded(e.code, e.message, e.locs, e.hint) from e.__cause__
+
+
+def _reduced(
+    s: Specialiser,
+    name: str,
+    function: hir.FunctionDef,
+    frame: Frame,
+    source: Any,
+    args: Sequence[Any],
+    keywords: Mapping[str, Any],
+) -> Any:
+    """The loop of a built-in function."""
+    given = dict(zip(syntax_reductions.arguments(name), args, strict=False)) | {**keywords}
+    words = {"words": f"{name}() {OF_NOTHING}"}
+    return _loop(s, function, frame, source, _HELPERS | words | given)
 
 
 def _given(

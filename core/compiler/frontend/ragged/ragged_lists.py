@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _ROOM_MAX = 1_000_000
 
 
-class _Again(Exception):
+class Again(Exception):
     """The loop is made again: now the type of the first item is known, or how many there may be."""
 
 
@@ -83,7 +83,7 @@ class _Room:
                 text = f"a list comprehension that may give {self.most} items"
                 raise s.static_needed(f"{text}, and the data decide which", _HINT)
             if self.data is not None:
-                raise _Again
+                raise Again
         return source
 
     def put(self, s: Specialiser, _: None, count: Any, item: Any) -> Any:
@@ -92,7 +92,7 @@ class _Room:
             self.is_kept = _is_element(item)
             if self.is_kept:
                 self.dtype = arithmetic.tensor(s, item).dtype
-            raise _Again
+            raise Again
         if self.data is not None:
             if not _is_element(item):
                 raise _alike(s, item, self.data)
@@ -130,7 +130,14 @@ def collected(
 ) -> RaggedList:
     """The list of a comprehension. loop: runs it over a source, given what it reads."""
     source = _drawn(s, source)
-    room = _Room(_most(s, source))
+    found: RaggedList = filled(s, _Room(_most(s, source)), source, loop)
+    return found
+
+
+def filled(
+    s: Specialiser, room: Any, source: Any, loop: Callable[[Any, Mapping[str, Any]], Any]
+) -> Any:
+    """What a loop makes of a room for its items; it is made again as long as that asks for it."""
     methods: dict[str, Callable[..., Any]] = {
         "put": room.put,
         "made": room.made,
@@ -141,9 +148,8 @@ def collected(
     while True:
         try:
             room.start(s)
-            made: RaggedList = loop(source, helpers)
-            return made
-        except _Again:
+            return loop(source, helpers)
+        except Again:
             s.restore(state)
             if s.container_changes != changed:
                 text = (
