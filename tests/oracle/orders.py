@@ -20,6 +20,8 @@ import numpy as np
 #: Functions and methods that sum or multiply along an axis.
 _REDUCTIONS = ("sum", "mean", "average", "prod", "var", "std")
 _NAN_REDUCTIONS = ("nansum", "nanmean", "nanprod", "nanvar", "nanstd")
+#: Those that take a mean away first.
+_SPREADS = ("var", "std", "nanvar", "nanstd")
 #: Functions and methods that sum or multiply along an axis and give each step.
 _RUNNING = ("cumsum", "cumprod")
 #: Functions and methods that multiply matrices and vectors.
@@ -59,7 +61,10 @@ def _of_method(rng: random.Random, owner: np.ndarray, name: str) -> Callable[...
     def method(*args: Any, **keywords: Any) -> Any:
         axis = args[0] if args else keywords.get("axis")
         array = owner if "where" in keywords else _shuffled(rng, owner, axis)
-        return getattr(array, name)(*args, **keywords)
+        made = getattr(array, name)(*args, **keywords)
+        if name not in _SPREADS or len(args) > 1 or {"dtype", "out"} & set(keywords):
+            return made
+        return _once_rounded(rng, made, array, lambda wide: getattr(wide, name)(*args, **keywords))
 
     return method
 
@@ -71,9 +76,26 @@ def _of_function(rng: random.Random, reduction: Any, first: int | None) -> Calla
         axis = args[1] if len(args) > 1 else keywords.get("axis", first)
         if args and not {"where", "weights"} & set(keywords) and len(args) < 3:
             args = (_shuffled(rng, args[0], axis), *args[1:])
-        return reduction(*args, **keywords)
+        made = reduction(*args, **keywords)
+        spreads = getattr(reduction, "__name__", "") in _SPREADS
+        if not spreads or len(args) > 2 or {"dtype", "out"} & set(keywords):
+            return made
+        return _once_rounded(
+            rng, made, args[0], lambda wide: reduction(wide, *args[1:], **keywords)
+        )
 
     return function
+
+
+def _once_rounded(
+    rng: random.Random, made: Any, given: Any, reduction: Callable[[Any], Any]
+) -> Any:
+    """A spread that is rounded at its end, or not: that of equal numbers is 0, or nearly so."""
+    array = np.asarray(given)
+    if array.dtype.kind != "f" or rng.random() < 0.5:
+        return made
+    other = np.asarray(reduction(array.astype(_WIDER[array.dtype.itemsize]))).astype(array.dtype)
+    return other if isinstance(made, np.ndarray) else other[()]
 
 
 def _shuffled(rng: random.Random, given: Any, axis: Any) -> Any:

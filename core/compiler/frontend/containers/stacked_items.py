@@ -3,7 +3,7 @@
 Only in programs that would be unrolled too far (`tracing`), and where the number of items is known:
 `[f(x) for x in rows]`, without a condition and of one `for`. The result is a list as any other, of
 numbers or of lists of numbers, whose elements are parts of the array (`list_stacks`). Its rows have
-to be lists that each round makes anew: else they would be one list, or one that others hold.
+to be new lists of each round: else they would be one list, or one that others hold.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Items:
-    """The array. levels: how many levels of lists a round makes anew."""
+    """The array. levels: how many levels of new lists a round makes."""
 
     def __init__(self, length: int, levels: int = 0) -> None:
         self.length = length
@@ -40,9 +40,6 @@ class Items:
         if self.row is not None:
             shape = (self.length, *self.row.type.shape)
             self.data = stores.fresh(s, s.scope.number(0, self.row.type.dtype, shape), True)
-
-    def inner(self, s: Specialiser, _: None, depth: int, source: Any) -> Any:
-        raise AssertionError("there is one `for`")
 
     def put(self, s: Specialiser, _: None, count: Any, item: Any) -> Any:
         """The number of items after another one."""
@@ -121,7 +118,7 @@ def is_long(s: Specialiser, source: Any) -> bool:
 
 
 def _levels(s: Specialiser, node: Any, frame: Frame) -> int:
-    """How many levels of lists an expression makes anew: 2 of `[[0.0], [x]]`."""
+    """How many levels of new lists an expression makes: 2 of `[[0.0], [x]]`."""
     if isinstance(node, hir.Reduction) and isinstance(node.call, hir.Comprehension):
         node = node.call
     if isinstance(node, hir.Comprehension) and node.kind is list:

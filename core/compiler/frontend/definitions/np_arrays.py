@@ -216,8 +216,16 @@ def ix_(*args: Tensor) -> Any:
     )
 
 
+#: NumPy's offsets are ints of 32 bits.
+_OFFSET_MAX = 2**31 - 1
+
+
 def diagonal(a: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Every (columns + 1)-th element of the flat matrix."""
+    if offset > _OFFSET_MAX:
+        raise OverflowError("signed integer is greater than maximum")
+    if offset < -_OFFSET_MAX - 1:
+        raise OverflowError("signed integer is less than minimum")
     a = np.moveaxis(np.asarray(a), (axis1, axis2), (-2, -1))
     rows, columns = a.shape[-2:]
     count = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)

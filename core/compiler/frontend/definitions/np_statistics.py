@@ -139,8 +139,14 @@ def _quantile(a: Tensor, q: Tensor, axis: Any, method: Any, keepdims: bool, weak
         high = np.take(lanes, np.minimum(first + 1, n - 1), axis=0)
         result = low if method in _WHOLE else _between(low, high, _typed(part, a, weak))
     if a.dtype.kind == "f":
+        if result.ndim == 0 and result.dtype != a.dtype and np.isnan(lanes[-1]):
+            raise ArithmeticError(_OF_NAN)
         result = np.where(np.isnan(lanes[-1]), np.nan, result)
     return _kept(a, axis, result, keepdims)
+
+
+#: Of single numbers alone NumPy gives the array's own NaN.
+_OF_NAN = "NumPy's quantile of NaN has the array's type, and others that of q: pass q as a float"
 
 
 def _typed(part: Tensor, a: Tensor, weak: bool) -> Tensor:

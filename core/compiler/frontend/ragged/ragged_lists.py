@@ -138,12 +138,8 @@ def filled(
     s: Specialiser, room: Any, source: Any, loop: Callable[[Any, Mapping[str, Any]], Any]
 ) -> Any:
     """What a loop makes of a room for its items; it is made again as long as that asks for it."""
-    methods: dict[str, Callable[..., Any]] = {
-        "put": room.put,
-        "made": room.made,
-        "inner": room.inner,
-    }
-    helpers = {name: Method("list", None, method) for name, method in methods.items()}
+    methods: dict[str, Any] = {n: getattr(room, n, None) for n in ("put", "made", "inner")}
+    helpers = {name: Method("list", None, method) for name, method in methods.items() if method}
     state, changed = s.state(), s.container_changes
     while True:
         try:
