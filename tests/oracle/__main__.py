@@ -19,7 +19,9 @@ def main() -> int:
     parser.add_argument("--seeds", default="0:2000", help="numbers of programs, FIRST:END")
     parser.add_argument("--show", type=int, help="print this program and what comes of it, and end")
     parser.add_argument("--shrink", type=int, help="print the smallest program that differs as it")
-    parser.add_argument("--backend", default="reference", help="with --show and --shrink")
+    parser.add_argument(
+        "--backend", default="reference", help="with --show and --shrink; or `long`"
+    )
     parser.add_argument("--native", type=int, default=0, metavar="K", help="each K-th natively too")
     parser.add_argument(
         "--swarm", action="store_true", help="each four programs of a random part of the grammar"

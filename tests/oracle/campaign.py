@@ -21,13 +21,15 @@ from typing import Any
 
 from . import swarm
 from .endless import SECONDS_MAX, Endless, limited, unlimited
-from .judge import DIFFERS, EQUAL, REFUSED, Verdict, judge
+from .judge import DIFFERS, EQUAL, LONG, REFUSED, Verdict, judge
 from .program import Program, program
 from .shrink import shrunk
 
 #: Programs of one piece of work, and pieces of one process.
 CHUNK, _CHUNKS = 100, 20
 ENDLESS, CRASHED = "endless", "crashed"
+#: So often a program is made as a long one is (`judge.LONG`).
+LONG_EVERY = 6
 #: Tries to make a program small that differs.
 _TRIES = 400
 
@@ -119,8 +121,8 @@ def _one(
     out: Tally, number: int, write: Callable[[int], Program], native: bool, small: bool
 ) -> None:
     made = write(number)
-    found = judge(made.text)
-    backend = "reference"
+    backend = LONG if number % LONG_EVERY == 1 else "reference"
+    found = judge(made.text, backend)
     if native and found.mark == EQUAL:
         found = judge(made.text, "native")
         out.native[found.mark] += 1
@@ -136,7 +138,7 @@ def _one(
 
 def _failure(number: int, text: str, found: Verdict, backend: str, small: bool) -> dict[str, Any]:
     unlimited()  # To make it small takes longer.
-    tries = _TRIES if backend == "reference" else _TRIES // 10
+    tries = _TRIES // 10 if backend == "native" else _TRIES
     least = shrunk(text, backend, tries) if small else text
     words = judge(least, backend).words or found.words
     return {"number": number, "backend": backend, "words": words, "text": least}

@@ -99,6 +99,7 @@ def _fitting(fit: Callable[[Any], Any]) -> dict[str, Any]:
         "_watched": fit,
         "_calls": functools.partial(_fitted, fit),
         "_stored": lambda array, value: value,
+        "_moved": lambda value: value,
     }
 
 
@@ -172,11 +173,14 @@ class _Watch(ast.NodeTransformer):
         return node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
-        """`a[k] op= v` becomes `p1 = a; p2 = k; p3 = p1[p2]; p3 op= v; p1[p2] = _fit(p3)`."""
+        """`a[k] op= v` becomes `p1 = a; p2 = k; p3 = p1[p2]; p3 op= v; p1[p2] = _fit(_moved(p3))`.
+
+        A slice of a list or an array is only moved afterwards.
+        """
         self.generic_visit(node)
         node.value = _called(node.value)
         if any(isinstance(inner, ast.Slice) for inner in ast.walk(node.target)):
-            return node  # Of a list or an array.
+            return [node, *ast.parse(f"_moved({ast.unparse(node.target)})").body]
         held, key, item = (f"_place{next(self._places)}" for _ in range(3))
         target, lines = ast.unparse(node.target), []
         if isinstance(node.target, ast.Subscript):
@@ -187,7 +191,7 @@ class _Watch(ast.NodeTransformer):
             lines = [f"{held} = {ast.unparse(node.target.value)}"]
             target = f"{held}.{node.target.attr}"
         change = ast.unparse(ast.AugAssign(ast.Name(item, ast.Store()), node.op, node.value))
-        lines += [f"{item} = {target}", change, f"{target} = _fit({item})"]
+        lines += [f"{item} = {target}", change, f"{target} = _fit(_moved({item}))"]
         return ast.parse("\n".join(lines)).body
 
 
@@ -340,7 +344,14 @@ def _errors(rng: random.Random, narrow: bool, alike: bool, reordered_only: bool)
         other = rng.choice((0, info.min, info.max, info.max // 2 + 1))
         return np.where(fits, value.astype(dtype), dtype.type(other)) if not fits.all() else made
 
-    return {"_fit": _fit, "_watched": watched, "_calls": calls, "_stored": stored}
+    def moved(value: Any) -> Any:
+        """What an operator has changed in place: an array's elements have errors where they are."""
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.flags.writeable:
+            np.copyto(value, watched(value.copy()))
+        return value
+
+    made = {"_fit": _fit, "_watched": watched, "_calls": calls, "_stored": stored}
+    return {**made, "_moved": moved}
 
 
 #: Kinds of floats, and of the integers that they are converted to.

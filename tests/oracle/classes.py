@@ -119,6 +119,22 @@ def _may_change(value: Any) -> bool:
     return hasattr(value, "__dict__") and not getattr(parameters, "frozen", False)
 
 
+@construct("statement", "class in a function", 0.7)
+def local(w: Writer) -> list[str]:
+    """A class whose methods may read names around it, and an object of it."""
+    if w.depth:
+        raise Skip
+    name = w.new("C")
+    lines = write_class(w.rng, name, w.daring)[1].split("\n")
+    if w.rng.random() < 0.4:
+        lines = [*lines, "    def around(self):", f"        return self.b + {w.fill('<n>')}"]
+    made = w.fill("<N>")
+    lines.append(f"{made} = {name}({w.fill('<e>')}, {w.fill('<n>')})")
+    if "def around" in "".join(lines) and w.rng.random() < 0.7:
+        lines.append(f"{w.fill('<N>')} = {made}.around()")
+    return lines
+
+
 @construct("statement", "object", 10)
 def made(w: Writer) -> list[str]:
     form = w.rng.choice(("<C>(<a>, <n>)", "<C>(<n>)", "<C>(a=<e>, b=<n>)", "<C>(<F>, <n>)"))

@@ -353,3 +353,48 @@ def generator(w: Writer) -> list[str]:
     made = w.new("g")
     head = [f"def {made}():", f"    yield {w.fill('<n>')}", f"    yield {w.fill('<n>')}"]
     return [*head, f"{w.fill('<N>')} = list({made}())"]
+
+
+# -- lists that loops make
+
+#: What a loop goes through, and its names with an expression for the value of each.
+_SOURCES = (
+    ("{0} in <v>", ("<v>[0]",)),
+    ("{0} in <u>[:4]", ("<u>[0]",)),
+    ("{0} in range(<i> % 4)", ("1",)),
+    ("{0}, {1} in enumerate(<v>)", ("1", "<v>[0]")),
+    ("{0}, {1} in zip(<v>, <u>[:4])", ("<v>[0]", "<u>[0]")),
+)
+_ROWS = ("[<n>, {0}]", "[{0} * <n> for _ in range(3)]", "[b + {0} for b in <u>]", "[{0}] * 2")
+
+
+@construct("statement", "list that a loop makes", 2)
+def appended(w: Writer) -> list[str]:
+    """Numbers or new lists that a loop appends, one a round, and what else may hold them."""
+    _deeper(w)
+    source, values = w.rng.choice(_SOURCES)
+    names = [w.new("e") for _ in values]
+    head = w.fill(source.format(*names))
+    made, row, rng = w.new("l"), w.new("r"), w.rng
+    bound = {name: w.value(w.fill(value)) for name, value in zip(names, values, strict=True)}
+    item = f"{names[-1]} * {w.fill('<n>')}"
+    body = w.block(rng.randrange(2), bound)
+    if rng.random() < 0.4:
+        item = row
+        body.append(f"    {row} = {w.fill(rng.choice(_ROWS).format(names[0]))}")
+    body.append(f"    {made}.append({item})")
+    after: list[str] = []
+    draw = rng.random() if item == row else 1.0
+    if draw < 0.15:
+        body.append(f"    {row}[0] = {w.fill('<n>')}")
+    elif draw < 0.3:
+        after = [f"if {made}:", f"    {row}[-1] = {w.fill('<n>')}"]
+    elif draw < 0.5:
+        after = [f"if {made}:", f"    {made}[0][-1] = {w.fill('<n>')}"]
+    elif draw < 0.6:
+        body.append(f"    {made}.append({row})")
+    if item != row and rng.random() < 0.15:
+        body.append(f"    {w.new('k')} = len({made})")
+    w.frame.names.append(made)
+    body = [line for line in body if line != "    pass"]
+    return [f"{made} = []", f"for {head}:", *body, *after]

@@ -59,6 +59,13 @@ table(
     place in a list ! 1: <u>.index(<n>) ;; [<n1>, <n>].index(<n1>)
     lambda 1: (lambda a: a + <n>)(<n>) ;; (lambda a, b=<n>: a * b)(<n>)
     comprehension 1.5: sum([b * <n> for b in <u>]) ;; max([b + 1 for b in <u>])
+    reduction with a condition 0.4: sum(b for b in <u> if b > <n>) ;; len([b for b in <u> if b > 0])
+    reduction with a condition 0.4: max((b * 2 for b in <v> if b < <n>), default=<n>)
+    reduction with a condition 0.3: any(b > <n> for b in <v> if b) + 0 ;; sum(1 for b in <v> if b)
+    reduction with a condition 0.3: sum([b for b in <u> if b > <n>])
+    reduction with a condition 0.3: sum(a * b for a in <u> for b in <v> if a < b)
+    containers of collections 0.2: sum(collections.deque(<u>, 2))
+    containers of collections 0.2: [*collections.OrderedDict(b=<n>, a=<n>).values()][0]
     generator 1.5: sum(b * 2 for b in <v>) ;; any(b > <n> for b in <u>) + 0 ;; max(b for b in <u>)
     item 3: <u>[0] ;; <u>[-1] ;; <l>[-1] ;; <d>['a'] ;; <d>.get('b', <n>)
     functools 0.7: functools.reduce(lambda a, b: a + b, <u>) ;; operator.add(<n>, <n>)
@@ -139,6 +146,9 @@ table(
     view 4: <m>.T[<g>]
     view 1: np.expand_dims(<a>, <i>) ;; np.swapaxes(<m>, 0, 1) ;; <m>.reshape(<m>.size)
     view 1: np.atleast_1d(<e>) ;; <a>.flatten()
+    view by strides 0.5: np.lib.stride_tricks.sliding_window_view(<v>, 2)
+    view by strides 0.5: np.lib.stride_tricks.as_strided(<V1>, (2, len(<V1>) // 2), <V1>.strides*2)
+    view by strides 0.5: np.lib.stride_tricks.sliding_window_view(<m>, (2, 2))
     copy 3: <a>.copy() ;; np.array(<a>) ;; <a>.astype(<t>) ;; np.asarray(<a>) ;; np.asarray(<l>)
     copy 3: +<a>
     reduction over an axis 4: <m>.sum(<x>) ;; np.mean(<m>, <x>) ;; <a>.sum(<x>, keepdims=True)

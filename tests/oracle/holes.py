@@ -261,7 +261,7 @@ def _container(w: Writer, class_: type) -> str:
     found = [text for text, v in w.places() if type(v) is class_]
     root = {t: t.split("[")[0].split(".")[0] for t in found}
     mine = {n for frame in w.frames for n in frame.names if n not in frame.fixed}
-    if not w.daring:
+    if not w.daring and w.rng.random() < 0.7:
         mine -= w.passed
     local = [t for t in found if root[t] in mine]
     if w.daring and w.rng.random() < 0.3:

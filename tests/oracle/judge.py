@@ -21,6 +21,7 @@ from unittest import mock
 import delian as dl
 import numpy as np
 from delian.core.common.errors import DelianError, ProgramError
+from delian.core.compiler.frontend.flow import iteration, unroll_limits
 from delian.core.compiler.frontend.values import Tensor
 from delian.core.compiler.traced import FLOAT, INT, SCALAR
 
@@ -28,6 +29,8 @@ from . import causes
 from .samples import quiet
 
 EQUAL, REFUSED, DIFFERS = "equal", "refused", "differs"
+#: Programs whose loops are unrolled no further than a few operations: lists are arrays in them.
+LONG = "long"
 #: Differences that docs/language.md states: a class after paths that meet; an int of more than 64
 #: bits; the sign of a zero; a program whose Python result itself differs so with the last bits of
 #: its numbers, or with the sign of a zero; equal elements in another order than NumPy's unstable
@@ -88,9 +91,22 @@ def compiled(text: str) -> Iterator[CodeType]:
             del syntax._FUNCTIONS[key]
 
 
+@contextmanager
+def _made_long(backend: str) -> Iterator[str]:
+    """The back end that runs a program; for `LONG` it is made as a long one of long lists is."""
+    if backend != LONG:
+        yield backend
+        return
+    with (
+        mock.patch.object(unroll_limits, "FIRST_MAX", 3),
+        mock.patch.object(iteration, "LOOP_MIN", 2),
+    ):
+        yield "reference"
+
+
 def judge(text: str, backend: str = "reference") -> Verdict:
-    """What comes of a program."""
-    with quiet():
+    """What comes of a program. backend: one of Delian's, or `LONG`."""
+    with quiet(), _made_long(backend) as backend:
         found = _judged(text, text, backend)
         if found.mark != DIFFERS or found.code:
             return found

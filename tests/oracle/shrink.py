@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .endless import Endless, limited
-from .judge import DIFFERS, Verdict, judge
+from .judge import DIFFERS, LONG, Verdict, judge
 
 #: Texts that are tried, at most.
 _TRIES_MAX = 1500
@@ -151,6 +151,12 @@ def _of_expression(owner: Any, place: Any, value: ast.expr) -> Iterator[Callable
         yield lambda: put(ast.Constant(0.5))
 
 
+#: What makes its program as a long one is (`judge.LONG`).
+_AS_LONG = """\
+    from delian.core.compiler.frontend.flow import iteration, unroll_limits
+
+    unroll_limits.FIRST_MAX, iteration.LOOP_MIN = 3, 2
+"""
 #: What a program's file does when it is run.
 _FOOT = """
 if __name__ == "__main__":
@@ -171,4 +177,7 @@ if __name__ == "__main__":
 
 def as_file(text: str, backend: str = "reference") -> str:
     """A program as a file that runs and shows what both give."""
-    return f"{text.rstrip()}\n{_FOOT.format(backend=backend)}"
+    foot = _FOOT.format(backend="reference" if backend == LONG else backend)
+    if backend == LONG:
+        foot = foot.replace("    for arguments", _AS_LONG + "    for arguments", 1)
+    return f"{text.rstrip()}\n{foot}"

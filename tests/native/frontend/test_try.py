@@ -180,3 +180,66 @@ def test_a_handler_takes_that_a_number_has_no_items(x: Any) -> None:
     if words:
         with pytest.raises(ProgramError, match="cannot be changed in place"):
             dl.compile(raises, backend="reference")(x)
+
+
+def of_a_conditional(x: float) -> float:
+    try:
+        return {}["key"] if x > 2 else 1.0
+    except KeyError:
+        return 7.0
+
+
+def of_the_right_of_and(x: float) -> float:
+    try:
+        found = x > 2 and [].index(True)
+    except ValueError:
+        found = False
+    return 1.0 if found is False else 2.0
+
+
+def of_a_chain(x: float) -> float:
+    try:
+        if 2.0 < x <= [].index(True):
+            return 3.0
+    except ValueError:
+        return 7.0
+    return 1.0
+
+
+def of_the_words_of_an_assertion(x: float) -> float:
+    try:
+        assert x <= 2, [].index(True)
+    except ValueError:
+        return 7.0
+    except AssertionError:
+        return 5.0
+    return 1.0
+
+
+def of_nested_conditionals(x: float) -> float:
+    z = 0.0
+    try:
+        z = z + 1.0 if x < 1 else ([].pop() if x > 2 else 9.0)
+        z += 1
+    except LookupError:
+        z -= 1
+    finally:
+        z *= 2
+    return z
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "f",
+    [
+        of_a_conditional,
+        of_the_right_of_and,
+        of_a_chain,
+        of_the_words_of_an_assertion,
+        of_nested_conditionals,
+    ],
+)
+def test_a_known_error_is_raised_where_the_program_comes_to_it(f: Any, backend: str) -> None:
+    compiled = dl.compile(f, backend=backend)
+    for x in (0.5, 1.5, 3.0):
+        assert compiled(x) == f(x)

@@ -39,7 +39,7 @@ from ..values import (
     Text,
     Unbound,
 )
-from .iteration import LOOP_MIN
+from . import iteration
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -144,7 +144,7 @@ def of(s: Specialiser, node: hir.For, frame: Frame, indexed: Indexed) -> Appendi
     """What a loop appends to, where that is all that it does to these lists."""
     if not s.stacking or s.tries or node.stop is not None or id(node) in s.peeled:
         return None
-    if indexed.length < LOOP_MIN:
+    if indexed.length < iteration.LOOP_MIN:
         return None
     names = [_appended(statement) for statement in node.body]
     lists: dict[str, list[Any]] = {}

@@ -479,7 +479,7 @@ def choose(
     """
     scopes, values = [], []
     for k, run in enumerate(runs):
-        with raises.path(s) as ended, s.inside(s.new_scope(), changes=True) as scope:
+        with raises.path(s) as ended, s.inside(s.new_scope(), changes=True) as scope, raises.met(s):
             values.append(run())
         if ended:
             s.at(loc)
@@ -517,7 +517,7 @@ def boolean(s: Specialiser, op: str, runs: Sequence[Run], loc: Loc) -> Any:
     if isinstance(test, bool):
         return value if test is (op == "or") else boolean(s, op, runs[1:], loc)
     rest: Any = None
-    with raises.path(s) as ended, s.inside(s.new_scope(), changes=True) as scope:
+    with raises.path(s) as ended, s.inside(s.new_scope(), changes=True) as scope, raises.met(s):
         rest = boolean(s, op, runs[1:], loc)
     s.at(loc)
     if ended:

@@ -324,9 +324,39 @@ def path(s: Specialiser) -> Iterator[list[bool]]:
         ended.append(True)
 
 
+@contextmanager
+def met(s: Specialiser) -> Iterator[None]:
+    """Within a `try`, around a statement, or a part of it that may not be come to.
+
+    An error of Python's that is met there while compiling is raised there, if a handler takes it.
+    """
+    chain, loc, depth = s.chain, s.loc, len(s.calls)
+    try:
+        yield
+    except ProgramError as e:
+        error = e.__cause__
+        if isinstance(error, SureTypeError):
+            error = TypeError(*error.args)
+        elif isinstance(error, TypeError):
+            raise  # The compiler's own values raise it where Python's would not.
+        if not s.tries or not isinstance(error, _KNOWN):
+            raise
+        if s.faults is None or not s.faults.takes(type(error)):
+            raise
+        s.chain = chain
+        if loc is not None:
+            s.at(loc)
+        del s.calls[depth:]
+        throw(s, error)
+
+
+#: Errors that Python raises on known values as it would in the function.
+_KNOWN = (ArithmeticError, ValueError, LookupError, ImportError, StopIteration, TypeError)
+
+
 def check(s: Specialiser, truth: Value, say: Callable[[], Any]) -> None:
     """Raises the error that `say` gives where a condition does not hold."""
-    with path(s), s.inside(s.new_scope(), changes=True) as scope:
+    with path(s), s.inside(s.new_scope(), changes=True) as scope, met(s):
         throw(s, say())
     stop(s, truth, scope, holds=False)
 

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....common.errors import ProgramError
 from ...ir import DType, Value
 from .. import statements
 from ..hir import hir
@@ -133,26 +132,8 @@ def run(s: Specialiser, block: hir.Block, frame: Frame) -> None:
 
 def _one(s: Specialiser, statement: hir.Statement, frame: Frame) -> None:
     """A statement. An error of Python's that it meets while compiling is raised here."""
-    chain, loc, depth = s.chain, s.loc, len(s.calls)
-    try:
+    with raises.met(s):
         statements.RUN[type(statement)](s, statement, frame)
-    except ProgramError as e:
-        error = e.__cause__
-        if isinstance(error, raises.SureTypeError):
-            error = TypeError(*error.args)
-        elif isinstance(error, TypeError):
-            raise  # The compiler's own values raise it where Python's would not.
-        if not isinstance(error, _KNOWN) or s.faults is None or not s.faults.takes(type(error)):
-            raise
-        s.chain = chain
-        if loc is not None:
-            s.at(loc)
-        del s.calls[depth:]
-        raises.throw(s, error)
-
-
-#: Errors that Python raises on known values as it would in the function.
-_KNOWN = (ArithmeticError, ValueError, LookupError, ImportError, StopIteration, TypeError)
 
 
 #: Functions of np.linalg that raise LinAlgError where they do not converge; programs give NaN.

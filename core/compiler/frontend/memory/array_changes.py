@@ -445,6 +445,8 @@ def put(s: Specialiser, a: Any, ind: Any, v: Any, mode: Any = "raise") -> None:
     if not is_number(places):
         raise s.error("DL114", f"np.put takes whole numbers as places, not {describe(ind)}")
     places = arithmetic.tensor(s, places)
+    if places.dtype.is_float and not isinstance(ind, tuple | list):
+        raise s.error("DL114", f"np.put takes whole numbers as places, not {describe(ind)}")
     if places.dtype is DType.U64:
         raise s.error("DL119", "np.put takes no uint64 as places", "convert them: x.astype(int)")
     count = int(np.prod(places.shape, dtype=np.int64))
