@@ -10,6 +10,7 @@ import gc
 import hashlib
 import json
 import multiprocessing
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -45,7 +46,7 @@ class Tally:
         constructs: by construct, the marks of the programs that used it.
         failures: number, words and smallest text of programs that differ.
         endless: numbers of programs that took too long.
-        crashed: numbers of programs that ended their process.
+        crashed: numbers of programs that ended their process, or that the oracle failed at.
     """
 
     programs: int = 0
@@ -113,6 +114,10 @@ def tally(
         except Endless:
             out.marks[ENDLESS] += 1
             out.endless.append(number)
+        except Exception as e:  # A fault of the oracle's own does not end a run of hours.
+            print(f"program {number}: {type(e).__name__}: {e}", file=sys.stderr)
+            out.marks[CRASHED] += 1
+            out.crashed.append(number)
     out.cpu_s = time.process_time() - began
     return out
 

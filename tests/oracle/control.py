@@ -244,7 +244,7 @@ def match_structure(w: Writer) -> list[str]:
         case, bound = f"{{{key!r}: {first}}}", {first: value[key]}
     elif isinstance(value, list | tuple) and value:
         case, bound = f"({first}, *{rest})", {first: value[0], rest: list(value[1:])}
-        if isinstance(value[0], str):
+        if isinstance(value[0], str) and len(value) > 1:
             case, bound = f"('add', {first})", {first: value[1]}
     else:
         raise Skip
