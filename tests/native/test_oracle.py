@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from oracle import swarm
 from oracle.campaign import CRASHED, ENDLESS, Tally, Work, run, tally, without_crashes
-from oracle.endless import SECONDS_MAX, Endless, limited
+from oracle.endless import WRITING_MAX, Endless, limited
 from oracle.judge import DIFFERS, EQUAL
 from oracle.planted import PLANTED, PROGRAMS_MAX, found_after, plant
 from oracle.program import program
@@ -42,7 +42,7 @@ def test_more_random_programs_are_cpythons() -> None:
     for number in range(10_000):  # the rarest is in one of thousands
         if not missing:
             break
-        with suppress(Endless), limited(SECONDS_MAX):
+        with suppress(Endless), limited(WRITING_MAX):
             missing -= set(program(number).used)
     assert not missing, "constructs that no program has"
 

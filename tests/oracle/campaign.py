@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from . import swarm
-from .endless import SECONDS_MAX, Endless, limited, unlimited
+from .endless import SECONDS_MAX, WRITING_MAX, Endless, limited, unlimited
 from .judge import DIFFERS, EQUAL, LONG, REFUSED, Verdict, judge
 from .program import Program, program
 from .shrink import shrunk
@@ -108,9 +108,11 @@ def tally(
     for number in range(first, first + count):
         out.programs += 1
         try:
+            with limited(WRITING_MAX):
+                made = write(number)
             with limited(SECONDS_MAX):
                 native = bool(native_every and number % native_every == 0)
-                _one(out, number, write, native, small)
+                _one(out, made, native, small)
         except Endless:
             out.marks[ENDLESS] += 1
             out.endless.append(number)
@@ -122,11 +124,8 @@ def tally(
     return out
 
 
-def _one(
-    out: Tally, number: int, write: Callable[[int], Program], native: bool, small: bool
-) -> None:
-    made = write(number)
-    backend = LONG if number % LONG_EVERY == 1 else "reference"
+def _one(out: Tally, made: Program, native: bool, small: bool) -> None:
+    backend = LONG if made.number % LONG_EVERY == 1 else "reference"
     found = judge(made.text, backend)
     if native and found.mark == EQUAL:
         found = judge(made.text, "native")
@@ -138,7 +137,7 @@ def _one(
     for name in made.used:
         out.constructs.setdefault(name, Counter())[found.mark] += 1
     if found.mark == DIFFERS:
-        out.failures.append(_failure(number, made.text, found, backend, small))
+        out.failures.append(_failure(made.number, made.text, found, backend, small))
 
 
 def _failure(number: int, text: str, found: Verdict, backend: str, small: bool) -> dict[str, Any]:

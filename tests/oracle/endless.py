@@ -9,6 +9,8 @@ from typing import Any
 
 #: A program that takes more processor time is counted as endless.
 SECONDS_MAX = 10
+#: What is written is run as it is written, which takes milliseconds.
+WRITING_MAX = 2
 
 
 class Endless(BaseException):
@@ -36,4 +38,4 @@ def unlimited() -> None:
     signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-__all__ = ["SECONDS_MAX", "Endless", "limited", "unlimited"]
+__all__ = ["SECONDS_MAX", "WRITING_MAX", "Endless", "limited", "unlimited"]
