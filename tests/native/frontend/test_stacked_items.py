@@ -219,3 +219,18 @@ def test_the_slope_of_a_product_is_that_of_arrays():
     got = dl.grad(f)(a, b)
     want = np.broadcast_to(np.sum(b, axis=1), (24, 24))
     assert np.allclose(got, want)
+
+
+def test_lists_of_known_numbers_stay_known():
+    def f(a, b):
+        places = [(7 * i) % len(a) for i in range(len(a))]
+        counts = []
+        for i in range(len(a)):
+            counts.append(i * i)
+        total = a[places[1]][0] if places[2] == 14 else 0.0
+        return np.zeros(counts[3]) + total, {places[1]: total}
+
+    want = f(rows(24), rows(24, 1))
+    got, _ = dl.compile(long(f), backend="reference")(rows(24), rows(24, 1))
+    assert np.array_equal(got[0], want[0])
+    assert got[1] == want[1]

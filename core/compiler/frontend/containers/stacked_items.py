@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from .. import operators
 from ..flow import iteration
-from ..hir import hir
+from ..hir import hir, liveness
 from ..memory import array_changes, stores
 from ..numpy import arithmetic
 from ..ragged import ragged_lists
 from ..ragged.ragged_lists import Again
-from ..values import Frame, Once, Tensor, Whole, kind_of
+from ..values import Closure, Frame, Once, Tensor, Whole, is_static, kind_of
 from . import list_stacks
 
 if TYPE_CHECKING:
@@ -117,6 +117,22 @@ def is_long(s: Specialiser, source: Any) -> bool:
     return all(v is not None and v.length >= iteration.LOOP_MIN for v in parts)
 
 
+def is_known(node: Any, frame: Frame) -> bool:
+    """Whether code reads known values alone: its items are known then, and may have to be."""
+    values = [value_of(frame, name) for name in liveness.reads_of(node)]
+    return all(is_static(value) and type(value) is not Closure for value in values)
+
+
+def value_of(frame: Frame, name: str) -> Any:
+    """What a name stands for; None where it has no value yet."""
+    at: Frame | None = frame
+    while at is not None:
+        if name in at.vars:
+            return at.vars[name]
+        at = at.parent
+    return frame.cells.get(name, frame.module.get(name))
+
+
 def _levels(s: Specialiser, node: Any, frame: Frame) -> int:
     """How many levels of new lists an expression makes: 2 of `[[0.0], [x]]`."""
     if isinstance(node, hir.Reduction) and isinstance(node.call, hir.Comprehension):
@@ -133,4 +149,4 @@ def _levels(s: Specialiser, node: Any, frame: Frame) -> int:
     return 0
 
 
-__all__ = ["Again", "Items", "collected", "is_long", "takes"]
+__all__ = ["Again", "Items", "collected", "is_known", "is_long", "takes", "value_of"]

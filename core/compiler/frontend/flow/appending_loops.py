@@ -154,13 +154,15 @@ def of(s: Specialiser, node: hir.For, frame: Frame, indexed: Indexed) -> Appendi
             made = s.owned.get(id(owner))
             if made is not None and made[1] is s.region and id(owner) not in s.shared:
                 lists[name] = owner
+    if not lists or stacked_items.is_known(node, frame):
+        return None
     sees = _Sees(s, lists.values())
     for name in liveness.reads_of(node.body) - lists.keys():
-        found = _value_of(frame, name)
+        found = stacked_items.value_of(frame, name)
         if sees.within(found):
             return None
     distinct = len({id(owner) for owner in lists.values()}) == len(lists)
-    return Appending(s, node, lists, frame) if lists and distinct else None
+    return Appending(s, node, lists, frame) if distinct else None
 
 
 def _appended(statement: Any) -> str:
@@ -183,16 +185,6 @@ def _mentions(node: Any, name: str) -> int:
     if not is_dataclass(node):
         return int(node == name) if isinstance(node, str) else 0
     return sum(_mentions(getattr(node, f.name), name) for f in fields(node))
-
-
-def _value_of(frame: Frame, name: str) -> Any:
-    """What a name stands for; None where it has no value yet."""
-    at: Frame | None = frame
-    while at is not None:
-        if name in at.vars:
-            return at.vars[name]
-        at = at.parent
-    return frame.cells.get(name, frame.module.get(name))
 
 
 class _Sees:
@@ -221,7 +213,7 @@ class _Sees:
         if type(value) is Picked:
             return [value.base]
         if type(value) is Closure:
-            names = [_value_of(value.frame, name) for name in value.function.reads]
+            names = [stacked_items.value_of(value.frame, name) for name in value.function.reads]
             return [*names, *value.defaults, *value.keyword_defaults.values()]
         if isinstance(value, partial):
             return [value.func, value.args, value.keywords]

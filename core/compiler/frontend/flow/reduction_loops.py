@@ -58,7 +58,7 @@ def reduction(s: Specialiser, node: hir.Reduction, frame: Frame) -> Any:
         return known()
     if node.loop is None:
         return _ended(s, node.name, known())
-    if stacked_items.is_long(s, source):
+    if stacked_items.is_long(s, source) and not stacked_items.is_known(items, frame):
         found = _long(s, node, items, frame, source, args, keywords)
         if found is not _MISSING:
             return found
