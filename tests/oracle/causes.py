@@ -266,19 +266,21 @@ def _rounded_as(function: np.ufunc, args: Any, made: Any) -> np.dtype[Any]:
     return min(function.resolve_dtypes(types)[-1], made.dtype, key=lambda d: d.itemsize)
 
 
-def rounds_so(text: str, call: int, got: Any, mild: tuple[str, ...] = ()) -> bool:
+def rounds_so(
+    text: str, call: int, got: Any, mild: tuple[str, ...] = (), narrow: bool = False
+) -> bool:
     """Whether a compiled program's outcome of a call comes of errors in the last bits of floats.
 
-    `got`, `mild`: as in `wraps_so`. Python runs the program several times with such errors and with
-    ints of 64 bits: each operation that gives a float with a fraction is disturbed, and the signs
-    of zeros and the order of sums are drawn. A small number that is a multiple of 1/64 is left:
-    those that programs start from are exact in every order of operations. What differs has to
-    differ there too, at the same place: by a like amount, or in the same way, or as a whole number
-    that follows the last bits.
+    `got`, `mild`: as in `wraps_so`; `narrow`: as in `_errors`. Python runs the program several
+    times with such errors and with ints of 64 bits: each operation that gives a float with a
+    fraction is disturbed, and the signs of zeros and the order of sums are drawn. A small
+    number that is a multiple of 1/64 is left: those that programs start from are exact in every
+    order of operations. What differs has to differ there too, at the same place: by a like amount,
+    or in the same way, or as a whole number that follows the last bits.
     """
     want = _run(text, _WRAPPED)
     runs = [
-        _run(text, _errors(random.Random(k), bool(mild), k % 2 == 1, k >= _SAMPLES))
+        _run(text, _errors(random.Random(k), narrow or bool(mild), k % 2 == 1, k >= _SAMPLES))
         for k in range(_SAMPLES + _REORDERED)
     ]
     samples = [run[call] for run in runs if len(run) > call]

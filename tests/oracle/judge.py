@@ -23,6 +23,7 @@ import numpy as np
 from delian.core.common.errors import DelianError, ProgramError
 from delian.core.compiler.frontend.flow import iteration, unroll_limits
 from delian.core.compiler.frontend.values import Tensor
+from delian.core.compiler.ir import DType
 from delian.core.compiler.traced import FLOAT, INT, SCALAR
 
 from . import causes
@@ -116,10 +117,11 @@ def judge(text: str, backend: str = "reference") -> Verdict:
                 if again.mark != DIFFERS:
                     return Verdict(mark, found.words)
                 text, found = other, again
-        several = bool(found.mild) or _meets(text, backend)
+        several, narrow = _meets(text, backend)
+        several |= bool(found.mild)
         if causes.wraps_so(text, found.call, found.outcome, found.mild, several):
             return Verdict(OVERFLOW, found.words)
-        if causes.rounds_so(text, found.call, found.outcome, found.mild):
+        if causes.rounds_so(text, found.call, found.outcome, found.mild, narrow):
             return Verdict(ROUNDING, found.words)
         return found
 
@@ -217,19 +219,25 @@ def _is_of_several(compiled: Any) -> bool:
     return any(kind & (kind - 1) for kind in kinds)
 
 
-def _meets(text: str, backend: str) -> bool:
-    """Whether the path decides the class of some number of the program, an int or a float."""
+def _meets(text: str, backend: str) -> tuple[bool, bool]:
+    """Whether the path decides the class of some number of the program.
+
+    An int or a float; and a float of Python's or one of NumPy's of fewer bits, to whose type it is
+    rounded then.
+    """
     found: list[Tensor] = []
 
     def watched(made: Tensor, value: Any, weak: bool = False, kind: int = 0) -> None:
         begin(made, value, weak, kind)
-        if made.kind & INT and made.kind & (FLOAT | SCALAR):
+        if made.kind & (made.kind - 1):
             found.append(made)
 
     begin = Tensor.__init__
     with mock.patch.object(Tensor, "__init__", watched):
         _judged(text, text, backend)
-    return bool(found)
+    several = any(x.kind & INT and x.kind & (FLOAT | SCALAR) for x in found)
+    narrow = (x for x in found if x.kind & SCALAR and x.kind & (INT | FLOAT))
+    return several, any(x.dtype.is_float and x.dtype is not DType.F64 for x in narrow)
 
 
 def backend_words(value: Any) -> str:
