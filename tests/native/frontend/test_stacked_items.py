@@ -234,3 +234,13 @@ def test_lists_of_known_numbers_stay_known():
     got, _ = dl.compile(long(f), backend="reference")(rows(24), rows(24, 1))
     assert np.array_equal(got[0], want[0])
     assert got[1] == want[1]
+
+
+def test_ints_of_more_than_64_bits_are_not_held_as_an_array():
+    def f(a, b):
+        total = 0.0
+        for x, row in zip([2**63 + i for i in range(len(a))], a, strict=True):
+            total += row[0] if x > 2**63 else 0.5
+        return total
+
+    assert agrees(long(f), lambda: rows(24), lambda: rows(24, 1))

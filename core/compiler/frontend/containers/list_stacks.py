@@ -107,7 +107,10 @@ def whole(s: Specialiser, value: Any) -> Whole | None:
     slot = slots.pop()
     dtype = slot.type.dtype
     if not any(type(v) is Tensor for v in leaves):
-        array = np.array(leaves, dtype.numpy).reshape(shape)
+        try:
+            array = np.array(leaves, dtype.numpy).reshape(shape)
+        except OverflowError:  # An int of more than 64 bits.
+            return None
         return Whole(s.scope.array(array, dtype), slot.kind, s.scope)
     given = {id(v): v.value for v in leaves if type(v) is Tensor}
     home, own = _home(s, given.values())
