@@ -126,7 +126,7 @@ class Appending:
         """At the end of a round nothing else holds the lists that it has appended."""
         if not self.rows:
             return
-        sees = _Sees(s, self.rows.values())
+        sees = _Sees(self.rows.values())
         names = [v for n, v in self.frame.vars.items() if n[0] != "$" and n not in self.node.dead]
         held = [owner for owner, _ in s.region.saved.values()]
         outer = self.frame.parent
@@ -156,11 +156,10 @@ def of(s: Specialiser, node: hir.For, frame: Frame, indexed: Indexed) -> Appendi
                 lists[name] = owner
     if not lists or stacked_items.is_known(node, frame):
         return None
-    sees = _Sees(s, lists.values())
-    for name in liveness.reads_of(node.body) - lists.keys():
-        found = stacked_items.value_of(frame, name)
-        if sees.within(found):
-            return None
+    sees = _Sees(lists.values())
+    reads = liveness.reads_of(node.body) - lists.keys()
+    if any(sees.within(stacked_items.value_of(frame, name)) for name in reads):
+        return None
     distinct = len({id(owner) for owner in lists.values()}) == len(lists)
     return Appending(s, node, lists, frame) if distinct else None
 
@@ -190,8 +189,7 @@ def _mentions(node: Any, name: str) -> int:
 class _Sees:
     """Whether values lead to some lists."""
 
-    def __init__(self, s: Specialiser, lists: Iterable[Any]) -> None:
-        self.s = s
+    def __init__(self, lists: Iterable[Any]) -> None:
         self.lists = {id(v): v for v in lists}
         self.done: dict[int, Any] = {}
 
