@@ -214,6 +214,9 @@ def test_only_the_signs_of_zeros_are_looked_past_in_a_text(got: str, want: str, 
         ("y = np.array([2], np.uint32)\ny[...] = x\nreturn y", "np.array([-np.inf])", ROUNDING),
         ("return round(max(3, float(x)) + 1, 1)", "np.float64(2.0)", WIDER),
         ("v = x[:, 0]\nnp.negative(v, out=v)\nreturn v", "np.eye(2, 4, dtype=np.int32)", NUMPYS),
+        ("return np.power(x[0], x[1])", "np.array([-np.inf, 0.5])", NUMPYS),
+        ("return x ** x[1:2]", "np.array([-np.inf, 0.5], np.float32)", NUMPYS),
+        ("x **= x[1:2]", "np.array([-np.inf, 0.5])", NUMPYS),
     ],
 )
 def test_stated_differences_are_known(body: str, call: str, mark: str) -> None:

@@ -207,6 +207,7 @@ def _call(python: World, other: World, compiled: Any, k: int, make: Any) -> Verd
 #: Errors of compiled programs that say that they are no error of Python's.
 REFUSED_LATE = re.compile(
     "^Python gives |is an error of Python's numbers and has a value among NumPy's"
+    "|is an error of NumPy's .*and has a value among Python's"
     "|^NumPy's power 2 of bools is of i8|^NumPy's polynomial has no leading zero"
     "|^Python has no order of NaN|^NumPy has another rule for bins that fall"
     "|^a program's np.geomspace takes|^NumPy's quantile of NaN has the array's type"

@@ -18,6 +18,7 @@ from ..ir import Value
 from ..ragged import Ragged
 from ..traced import ARRAY, BOOL, SCALAR
 from . import complexes, pynumbers, ragged, special_methods
+from .containers import containers
 from .containers.texts import text_of
 from .flow import picked_numbers
 from .memory import shared_memory
@@ -144,7 +145,7 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         return ragged.binary(s, op, a, b)
     if _of_complex(a, b):
         return complexes.binary(s, op, a, b)
-    if type(a) is Tensor or type(b) is Tensor:
+    if _running(a, b):
         if arithmetic.is_operand(a) and arithmetic.is_operand(b):
             if op == "@":
                 from .numpy import matrix_products
@@ -182,15 +183,13 @@ def _no_list(s: Specialiser, op: str, *operands: Any) -> None:
 
 def _of_complex(a: Any, b: Any) -> bool:
     """Whether an operator is one of complex numbers, not all of them known."""
-    if type(a) is Complex or type(b) is Complex:
-        one = b if type(a) is Complex else a
-    elif type(a) is Tensor or type(b) is Tensor:
-        one = b if type(a) is Tensor else a
-        if not complexes.is_any(one):
-            return isinstance(one, list | tuple) and complexes.among(one)
-    else:
-        return False
-    return complexes.is_operand(one) or isinstance(one, list | tuple)
+    numbers = complexes.is_operand(a) and complexes.is_operand(b)
+    return numbers and _running(a, b) and (complexes.is_any(a) or complexes.is_any(b))
+
+
+def _running(a: Any, b: Any) -> bool:
+    """Whether one of two values is a number or an array of the running program."""
+    return type(a) in (Tensor, Complex) or type(b) in (Tensor, Complex)
 
 
 def _tensor_and_other(s: Specialiser, op: str, a: Any, b: Any) -> Any:
@@ -199,12 +198,13 @@ def _tensor_and_other(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     if made is not NotImplemented:
         return made
     x, y = _listed(s, op, a, b), _listed(s, op, b, a)
-    if arithmetic.is_operand(x) and arithmetic.is_operand(y):
+    if x is not a or y is not b:
         return binary(s, op, x, y)
     for one, other in ((a, b), (b, a)):
         if (
             op == "*"
             and isinstance(one, list | tuple)
+            and type(other) is Tensor
             and not arithmetic.dtype_of(s, other)[0].is_float
         ):
             raise s.needs_static(other, f"how often `*` repeats {describe(one)}")
@@ -221,16 +221,15 @@ def _listed(s: Specialiser, op: str, value: Any, other: Any) -> Any:
     """A list or tuple with an array or a NumPy scalar, as the array that NumPy takes it for.
 
     With one of Python's own numbers it stays what it is, and `*` with a scalar repeats it. A member
-    of an enumeration of numbers is a number of Python's there, and with NumPy's a NumPy scalar.
+    of an enumeration of numbers is Python's number there, and with NumPy's a NumPy scalar.
     """
     member = isinstance(value, Enum) and isinstance(value, int | float)
-    if not member and not isinstance(value, list | tuple):
+    if not member and not isinstance(value, list | tuple | range):
         return value
-    if isinstance(other, np.ndarray | np.generic):
-        kind = ARRAY if isinstance(other, np.ndarray) else SCALAR
-    else:
-        kind = kind_of_tensor(other)
-    numpys = kind & (ARRAY if op == "*" and not member else ARRAY | SCALAR)
+    known = isinstance(other, np.ndarray | np.generic)
+    kind = kind_of(other) if known else kind_of_tensor(other)
+    repeated = op == "*" and isinstance(value, list | tuple)
+    numpys = kind & (ARRAY if repeated else ARRAY | SCALAR)
     if numpys and kind != numpys:
         text = f"{describe(other)} is in Python of one class or another, as the program takes its"
         text += f" path, and `{op}` with {describe(value)} depends on which"
@@ -238,9 +237,9 @@ def _listed(s: Specialiser, op: str, value: Any, other: Any) -> Any:
     if member:
         own = int(value) if isinstance(value, int) else float(value)
         return np.asarray(own)[()] if numpys else own
-    if not numpys:
-        return value
-    return s.array(value) if len(value) else np.zeros(0)
+    if numpys:
+        return s.array(value) if len(value) else np.zeros(0)
+    return value
 
 
 def unary(s: Specialiser, op: str, a: Any) -> Any:
@@ -273,24 +272,26 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         return ragged.compare(s, op, a, b)
     if _of_complex(a, b):
         return complexes.compare(s, op, a, b)
+    kinds = kind_of_tensor(a) | kind_of_tensor(b)
     if not (is_static(a) and is_static(b)):
         made = special_methods.compare(s, op, a, b)
         if made is not NotImplemented:
             return made
-        if SCALAR & (kind_of_tensor(a) | kind_of_tensor(b)) and (
-            _is_sequence(a) or _is_sequence(b)
-        ):
+        if SCALAR & kinds and (_is_sequence(a) or _is_sequence(b)):
             raise s.error("DL119", f"`{op}` does not take {describe(a)} and {describe(b)}")
-        if op in ("==", "!=") and any(special_methods.find(v, "__eq__") for v in (a, b)):
+        asked = any(special_methods.find(v, "__eq__") for v in (a, b))
+        if asked and op in ("==", "!=") and not (isinstance(a, tuple) and isinstance(b, tuple)):
             return (a is b) is (op == "==")
-    if type(a) is Tensor or type(b) is Tensor:
         x, y = _listed(s, op, a, b), _listed(s, op, b, a)
-        if arithmetic.is_operand(x) and arithmetic.is_operand(y):
-            return shared_memory.operator_result(s, pynumbers.compare(s, op, x, y), x, y)
-        if op in ("==", "!=") and not (ARRAY & (kind_of_tensor(a) | kind_of_tensor(b))):
+        if x is not a or y is not b:
+            return compare(s, op, x, y)
+    if _running(a, b):
+        if arithmetic.is_operand(a) and arithmetic.is_operand(b):
+            return shared_memory.operator_result(s, pynumbers.compare(s, op, a, b), a, b)
+        if op in ("==", "!=") and not ARRAY & kinds:
             # As in Python: a number equals no string, no None, no function. NumPy's answers about
             # a string with a number of its own.
-            numpys = SCALAR & (kind_of_tensor(a) | kind_of_tensor(b)) and str in (type(a), type(b))
+            numpys = SCALAR & kinds and str in (type(a), type(b))
             return np.bool_(op == "!=") if numpys else op == "!="
         hint = "ask `x is None`, or compare with a number" if op in ("==", "!=") else ""
         raise s.error("DL119", f"`{op}` does not take {describe(a)} and {describe(b)}", hint)
@@ -299,9 +300,6 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     if op in ("==", "!=") and _has_identity_alone(a, b):
         return (op == "==") is _is(s, a, b)
     if not (is_static(a) and is_static(b)):
-        x, y = _listed(s, op, a, b), _listed(s, op, b, a)
-        if x is not a or y is not b:
-            return compare(s, op, x, y)
         return _compare_trees(s, op, a, b)
     return python(s, lambda: COMPARE[op](a, b), f"`{op}`")
 
@@ -318,7 +316,9 @@ def attribute_of_pair(s: Specialiser, value: Any, name: str) -> Any:
 
 
 def kind_of_tensor(value: Any) -> int:
-    """What a tensor is in Python, as a `Tensor.kind`; 0 for what is not a tensor."""
+    """What a running number or array is in Python, as a `Tensor.kind`; 0 for other values."""
+    if type(value) is Complex:
+        return complexes.kind(value)
     return kind_of(value) if type(value) is Tensor else 0
 
 
@@ -465,6 +465,8 @@ def _contains(s: Specialiser, a: Any, b: Any, op: str) -> Any:
     if _is_array(b) and is_number(a) and not is_static((a, b)):
         found = Tensor(s.call(np.any, s.call(np.equal, b, a)).value, True)
         return found if op == "in" else unary(s, "not", found)
+    if isinstance(b, set | frozenset | dict):
+        containers.check_hashable(s, a, f"`{op}`")
     if isinstance(b, _VALUES):
         b = [*b]  # type: ignore[misc]
     among = isinstance(b, tuple | list | set | frozenset | range) and len(b) <= _IN_MAX

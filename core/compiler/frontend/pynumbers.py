@@ -73,12 +73,46 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         for one in arithmetic.alternatives(s, a)
         for other in arithmetic.alternatives(s, b)
     }
-    made = arithmetic.BINARY[op](s, arithmetic.of_one_class(a), arithmetic.of_one_class(b))
+    one, other = arithmetic.of_one_class(a), arithmetic.of_one_class(b)
+    if op != "/":
+        one, other = _fitting(s, op, one, other, (a, b)), _fitting(s, op, other, one, (a, b))
+    made = arithmetic.BINARY[op](s, one, other)
     if op in ("/", "//", "%") or (op == "**" and made.dtype.is_float):
         _check_undecided(s, op, made, a, b)
     if op in _GROWING:
         _check_grown(s, op, arithmetic.BINARY[op], made, found, a, b)
     return _either(s, made.value, found, a if x > SCALAR else b)
+
+
+def _fitting(s: Specialiser, op: str, value: Any, beside: Any, given: tuple[Any, Any]) -> Any:
+    """An int of Python's in the type of a number that may be one of NumPy's narrow integers.
+
+    If it does not fit there, NumPy raises an error, and Python's ints have a value.
+    """
+    running = type(value) is Tensor and value.weak and value.dtype.is_int
+    if not running and type(value) is not int:
+        return value
+    dtype = arithmetic.result_dtype(s, (value, beside))[0]
+    if not dtype.is_int:
+        return value
+    if not running:
+        low, high = s.natural.of_type(dtype)
+        if not low <= value <= high:
+            raise arithmetic.depends(s, next(v for v in given if kind_of(v) > SCALAR))
+        return value
+    gone = integer_fits.lost(s, value, dtype)
+    if gone is not None:
+        name = dtype.numpy.name
+        raises.ask(s, gone, partial(_beyond, op, name), *given, kind=raises.Uncaught)
+    return Tensor(arithmetic.convert(s, value.value, dtype))
+
+
+def _beyond(op: str, dtype: str, a: Any, b: Any) -> None:
+    raise ArithmeticError(
+        f"{a} {op} {b} is an error of NumPy's {dtype}, which does not hold one of them, and has a"
+        " value among Python's ints; the path of the program decides which these are: convert them,"
+        " int(x) or np.int64(x)"
+    )
 
 
 def _check_undecided(s: Specialiser, op: str, made: Tensor, a: Any, b: Any) -> None:

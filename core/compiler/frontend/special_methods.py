@@ -74,13 +74,17 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     first, second = _COMPARISONS[op]
     for owner, method, other in _order(a, first, b, second):
         found = find(owner, method)
-        if found is None and isinstance(owner, tuple) and not inherits(type(owner), method):
+        tuples = isinstance(a, tuple) and isinstance(b, tuple)
+        if found is None and tuples and not inherits(type(owner), method):
             return NotImplemented  # A tuple has a comparison of its own.
         if found is not None and _is_generated(found):
             made = _of_fields(s, op if owner is a else _swapped(op), owner, other)
         else:
+            if owner is b and found is not None:
+                _no_reflection(s, owner, method, other, ARRAY)
             made = _call(s, owner, method, other)
-        if made is NotImplemented and method == "__ne__" and found is None:
+        inverted = method == "__ne__" and found is None and not isinstance(owner, tuple)
+        if made is NotImplemented and inverted:
             made = compare(s, "==", a, b) if find(owner, "__eq__") else NotImplemented
             if made is not NotImplemented:
                 made = operators.unary(s, "not", made)
@@ -108,18 +112,20 @@ def _call(s: Specialiser, owner: Any, method: str, other: Any) -> Any:
     found = find(owner, method)
     if found is None:
         return NotImplemented
-    numpys = is_number(other) and kind_of(other) & (SCALAR | ARRAY)
-    if method.startswith("__r") and numpys:
-        defers = getattr(owner, "__array_ufunc__", 0) is None
-        if not defers and not hasattr(owner, "__array_priority__"):
-            raise s.error(
-                "DL119",
-                f"NumPy gives `{method}` of {describe(owner)} one element after the other, as"
-                " objects",
-                "swap the operands, or say `__array_ufunc__ = None` in the class of"
-                f" {describe(owner)}",
-            )
+    if method.startswith("__r"):
+        _no_reflection(s, owner, method, other, SCALAR | ARRAY)
     return s.call(MethodType(found, owner), other)
+
+
+def _no_reflection(s: Specialiser, owner: Any, method: str, other: Any, kinds: int) -> None:
+    """Refuses the method that follows a number or array of NumPy of these kinds, on the left."""
+    kind = kind_of(other) if is_number(other) else operators.kind_of_tensor(other)
+    defers = getattr(owner, "__array_ufunc__", 0) is None or hasattr(owner, "__array_priority__")
+    if kind & kinds and not defers:
+        of = describe(owner)
+        text = f"NumPy gives `{method}` of {of} one element after the other, as objects"
+        hint = f"swap the operands, or say `__array_ufunc__ = None` in the class of {of}"
+        raise s.error("DL119", text, hint)
 
 
 def _is_generated(method: FunctionType) -> bool:

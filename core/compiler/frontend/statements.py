@@ -22,7 +22,7 @@ from .hir import hir, liveness
 from .memory import array_changes, shared_memory, stores
 from .numpy import arithmetic
 from .ragged import ragged_selection
-from .values import Error, Frame, Picked, RaggedList, Tensor, describe, is_number, is_static
+from .values import Error, Frame, Picked, RaggedList, Tensor, describe, is_static
 from .vocabulary import vocabulary_table
 
 if TYPE_CHECKING:
@@ -217,6 +217,12 @@ def updated(s: Specialiser, op: str, old: Any, value: Any) -> Any:
 
     An array, list, dict or set is changed in place, anything else gives a new value.
     """
+    if op == "@" and complexes.is_operand(old) and complexes.shape_of(old):
+        value = s.array(value) if isinstance(value, list | tuple) else value
+        if complexes.is_operand(value) and len(complexes.shape_of(value)) < 2:
+            text = "`@=` fails: ValueError: inplace matrix multiplication requires the second"
+            text += " operand to have at least two dimensions"
+            raise s.error("DL113", text, "write x = x @ y")
     if type(old) is Tensor and old.kind & ARRAY:
         array_changes.update(s, op, old, value)
         return old
@@ -248,8 +254,8 @@ def _is_changed(op: str, old: Any, value: Any) -> bool:
     """
     if isinstance(old, list):
         known = isinstance(value, int | np.integer)
-        return known if op == "*" else op == "+" and not is_number(value)
-    if is_number(value):
+        return known if op == "*" else op == "+" and not complexes.is_operand(value)
+    if complexes.is_operand(value):
         return False
     return op == "|" if isinstance(old, dict) else isinstance(old, set) and op in "|&-^"
 

@@ -343,7 +343,10 @@ def _convert(r: Rewriter, op: Op) -> Value | None:
     if inner is None:
         return None
     source = inner.operands[0]
-    if x.dtype in _LOSSLESS.get(source.dtype, ()):
+    held = _LOSSLESS.get(source.dtype, ())
+    # An integer that does not fit another one wraps, and a float that does not becomes another one.
+    fits = not x.dtype.is_float or source.dtype.is_float or to.is_float or to in held
+    if x.dtype in held and (fits or source.dtype is to):
         return source if source.dtype is to else r("convert", source, dtype=to)
     return None
 

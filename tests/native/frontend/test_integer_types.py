@@ -7,6 +7,7 @@ import copy
 import numpy as np
 import pytest
 from support.frontend_programs import same_as_python as same
+from support.small_programs import is_refused
 
 ARRAYS = ("i8", "i16", "m", "i64", "o", "u16", "u32", "u64", "h", "f16", "f32", "x[:3]")
 SCALARS = ("n8", "n16", "d", "c", "v16", "v64", "g", "r", "s", "i", "j", "t", "p")
@@ -67,3 +68,14 @@ def test_u64_is_compared_with_i64_exactly_and_not_as_f64() -> None:
         text = f"largest {operator} next_, next_ {operator} largest"
         values = {"largest": largest, "next_": next_}
         assert same.outcome(text, ["largest", "next_"], values=values) == ("=", ""), operator
+
+
+@pytest.mark.parametrize("operator", ["+", "-", "*", "//", "%", "&", "|"])
+@pytest.mark.parametrize("number", [-1, 70_000])
+def test_an_int_that_a_number_may_not_hold_is_an_error_that_no_handler_takes(
+    operator: str, number: int
+) -> None:
+    """The number is an int or a u16, as the path has it."""
+    choice, handler = "v = a[0] if b != 7 else 3", "except OverflowError:\n    r = a[1]"
+    body = f"{choice}\ntry:\n    r = v {operator} b\n{handler}\nreturn r"
+    is_refused((body, f"np.array([5, 9], np.uint16), {number}"))

@@ -187,7 +187,7 @@ def kind_of_result(values: Sequence[Any]) -> int:
     python = FLOAT if surely else FLOAT | INT
     if all(k < SCALAR for k in kinds):
         return python
-    return SCALAR | python if all(k & (FLOAT | INT) for k in kinds) else SCALAR
+    return SCALAR | python if all(k & (SCALAR - 1) for k in kinds) else SCALAR
 
 
 def _is_f64_scalar(value: Any) -> bool:
@@ -207,7 +207,6 @@ def parts(values: Sequence[Complex]) -> list[Any]:
 
 def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     """An operator on two numbers of which one is complex."""
-    a, b = (s.array(v) if isinstance(v, tuple | list) else v for v in (a, b))
     if op == "@":
         return s.call(np.matmul, a, b)
     if op not in BINARY:
@@ -257,7 +256,7 @@ def exponent(value: Any) -> int | None:
         value = value[()]
     if isinstance(value, complex | np.complexfloating) and value.imag == 0:
         value = value.real
-    if not isinstance(value, int | float | np.number) or isinstance(value, complex):
+    if is_complex(value) or not isinstance(value, int | float | np.number):
         return None
     number = float(value)
     return int(number) if abs(number) <= _WHOLE_MAX and number == int(number) else None
@@ -280,9 +279,9 @@ def unary(s: Specialiser, op: str, a: Complex) -> Any:
 
 def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     """A comparison with a complex number: NumPy's are lexicographic, Python's have no order."""
-    a, b = (s.array(v) if isinstance(v, tuple | list) else v for v in (a, b))
-    python = kind_of_result((a, b)) < SCALAR
-    if python and op not in ("==", "!="):
+    made_of = kind_of_result((a, b))
+    python = made_of < SCALAR
+    if made_of & (FLOAT | INT) and op not in ("==", "!="):
         raise not_for_complex(s, f"`{op}` of Python's numbers")
     dtype = common(s, (a, b))
     made = formula(s, COMPARE[op], *parts([lift(s, a, dtype), lift(s, b, dtype)]))

@@ -24,6 +24,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ... import tree
+from ...complex_numbers import Complex
+from ...traced import ARRAY
+from ..values import Tensor
 
 if TYPE_CHECKING:
     from ..scope import Scope
@@ -45,6 +48,17 @@ def is_container(value: Any) -> bool:
 def is_mutable_dataclass(kind: type) -> bool:
     """Whether it is a dataclass whose objects may be changed."""
     return dataclasses.is_dataclass(kind) and tree.is_object(kind)
+
+
+def check_hashable(s: Specialiser, value: Any, what: str) -> None:
+    """Refuses a value that Python has no hash of; `what` names the operation."""
+    for item in value if isinstance(value, tuple) else ():
+        check_hashable(s, item, what)
+    one: Any = value.re if type(value) is Complex else value
+    array = isinstance(one, Tensor) and one.kind & ARRAY
+    if array or (not isinstance(one, Tensor) and type(one).__hash__ is None):
+        kind = "numpy.ndarray" if array else type(one).__name__
+        raise s.error("DL113", f"{what} fails: TypeError: unhashable type: '{kind}'")
 
 
 def is_frozen(kind: type) -> bool:

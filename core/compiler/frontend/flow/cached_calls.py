@@ -11,11 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from ... import tree
-from ...traced import ARRAY
 from .. import calls
+from ..containers import containers
 from ..memory import stores
 from ..values import Method, Tensor, describe, is_static
 from .watches import Watch
@@ -76,7 +74,7 @@ def call(s: Specialiser, wrapper: Any, args: Sequence[Any], kwargs: Mapping[str,
 def _call(s: Specialiser, made: Cached, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     given = (*args, *kwargs.values())
     for value in given:
-        _check_hashable(s, value)
+        containers.check_hashable(s, value, "a cached function")
     known = is_static(given)
     key = (tuple(args), tuple(kwargs.items()), tuple(map(_class, given))) if known else None
     if key is not None and key in made.results:
@@ -110,13 +108,6 @@ def _call(s: Specialiser, made: Cached, args: Sequence[Any], kwargs: Mapping[str
 def _said(s: Specialiser) -> int:
     """How many calls of `print` and of loggers there are."""
     return 0 if s.faults is None else len(s.faults.said)
-
-
-def _check_hashable(s: Specialiser, value: Any) -> None:
-    array = type(value) is Tensor and value.kind & ARRAY
-    if array or isinstance(value, list | dict | set | np.ndarray):
-        kind = "numpy.ndarray" if array else type(value).__name__
-        raise s.error("DL113", f"a cached function fails: TypeError: unhashable type: '{kind}'")
 
 
 def _check_classes(s: Specialiser, earlier: tuple[Any, ...], given: tuple[Any, ...]) -> None:

@@ -30,19 +30,19 @@ def ask_whole(
     """
     if raises.checks(s) is None:
         return
-    lost = _lost(s, number, dtype)
-    if lost is None:
+    gone = lost(s, number, dtype)
+    if gone is None:
         return
     if not number.dtype.is_float:
-        raises.ask(s, lost, compute, number, kind=OverflowError)
+        raises.ask(s, gone, compute, number, kind=OverflowError)
         return
     if not s.tries:
-        raises.ask(s, lost, compute, number)
+        raises.ask(s, gone, compute, number)
         return
     value = number.value
     known, finite = s.emit("eq", value, value), s.emit("is_finite", value)
     raises.ask(s, s.emit("not", known), compute, number, kind=ValueError)
-    raises.ask(s, s.emit("and", lost, finite), compute, number, kind=large)
+    raises.ask(s, s.emit("and", gone, finite), compute, number, kind=large)
     infinite = s.emit("and", known, s.emit("not", finite))
     raises.ask(s, infinite, compute, number, kind=OverflowError)
 
@@ -59,10 +59,10 @@ def check_fits(s: Specialiser, value: Any, dtype: DType, item: bool = False) -> 
     if value.weak or (item and not value.kind & ARRAY and dtype.numpy.kind == "i"):
         ask_whole(s, value, partial(_one_item, dtype.numpy), dtype, large=OverflowError)
     elif value.kind & (BOOL | INT | FLOAT) and raises.checks(s) is not None:
-        lost = _lost(s, value, dtype)
-        if lost is not None:
+        gone = lost(s, value, dtype)
+        if gone is not None:
             undecided = partial(_undecided, dtype.numpy.name)
-            raises.ask(s, lost, undecided, value, kind=raises.Uncaught)
+            raises.ask(s, gone, undecided, value, kind=raises.Uncaught)
 
 
 def _one_item(dtype: Any, number: Any) -> None:
@@ -77,7 +77,7 @@ def _undecided(dtype: str, number: Any) -> None:
     )
 
 
-def _lost(s: Specialiser, number: Tensor, dtype: DType) -> Value | None:
+def lost(s: Specialiser, number: Tensor, dtype: DType) -> Value | None:
     """bool[]: a number has no value among the integers of a type. None: it surely has one.
 
     A float is judged without its fraction.
