@@ -119,6 +119,8 @@ def judge(text: str, backend: str = "reference") -> Verdict:
                 text, found = other, again
         several, narrow = _meets(text, backend)
         several |= bool(found.mild)
+        if several and found.words.partition(": ")[2].startswith(_COMPLEX):
+            return Verdict(WIDER, found.words)
         if causes.wraps_so(text, found.call, found.outcome, found.mild, several):
             return Verdict(OVERFLOW, found.words)
         if causes.rounds_so(text, found.call, found.outcome, found.mild, narrow):
@@ -145,6 +147,9 @@ def _judged(text: str, in_python: str, backend: str) -> Verdict:
                 break
         return stated
 
+
+#: A number that is complex on some path is so on all, and so is an array that is made of it.
+_COMPLEX = f"{WIDER} array of complex"
 
 #: What is looked past for the rest of a program.
 _MILD = (WIDER, ZERO)
@@ -388,6 +393,7 @@ def is_near(got: Any, want: Any) -> Any:
     if a.dtype.kind == "c" and b.dtype.kind == "c":
         size = min(a.dtype.itemsize, b.dtype.itemsize) // 2
         near = np.isclose(a, b, rtol=_CLOSE[size], atol=_SMALL[size])  # By their distance.
+        near |= ~np.isfinite(a) & ~np.isfinite(b)  # Which part is infinite or NaN is open.
         return near | (is_near(a.real, b.real) & is_near(a.imag, b.imag))
     if a.dtype.kind != "f" or b.dtype.kind != "f":
         return a == b

@@ -278,11 +278,11 @@ def run_while(s: Specialiser, node: hir.While, frame: Frame) -> None:
 
     from ..specialise import StaticNeeded
 
-    loop = _While(s, frame, node, node.carried, False, test, body)
-    state, before = s.state(), frame.vars
     if id(node) in s.unrolled:
         _unroll_while(s, node, frame, test, body)
         return
+    loop = _While(s, frame, node, node.carried, False, test, body)
+    state, before = s.state(), frame.vars
     try:
         loop.run()
     except (StaticNeeded, LoopMismatch):
