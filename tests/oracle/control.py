@@ -188,7 +188,7 @@ def while_(w: Writer) -> list[str]:
     count = w.new("c")
     limit = w.fill(w.rng.choice(("<S>", "2", "3", "len(<v>)", "<n>")))
     value = w.value(limit)
-    if not is_number(value) or isinstance(value, bool | np.bool_) or not value < 8:
+    if not is_number(value) or isinstance(value, bool | np.bool_ | complex) or not value < 8:
         raise Skip
     # What the body changes must not make it endless.
     test = f"{count} < {limit}" if limit.isdigit() else f"{count} < {limit} and {count} < 5"

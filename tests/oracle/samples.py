@@ -16,9 +16,9 @@ import numpy as np
 #: Element types that programs have.
 DTYPES = (
     *("float64", "float32", "int64", "int32", "bool", "uint8", "float16", "uint32"),
-    *("int8", "int16", "uint16", "uint64"),
+    *("int8", "int16", "uint16", "uint64", "complex128", "complex64"),
 )
-_WEIGHTS = (10, 4, 5, 3, 3, 2, 2, 1, 1, 1, 1, 1)
+_WEIGHTS = (10, 4, 5, 3, 3, 2, 2, 1, 1, 1, 1, 1, 2, 1)
 _KNOWN = frozenset(map(np.dtype, DTYPES))
 #: Larger ones teach nothing more, and take longer.
 SIZE_MAX = 64
@@ -33,7 +33,7 @@ def quiet() -> Iterator[None]:
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, bool | int | float | np.bool_ | np.number)
+    return isinstance(value, bool | int | float | complex | np.bool_ | np.number)
 
 
 def is_python(value: Any) -> bool:
@@ -63,12 +63,10 @@ def is_returnable(value: Any, depth: int = 8) -> bool:
 
 def is_sane(value: Any, depth: int = 4) -> bool:
     """Whether a program should have it: nothing that the language has not, and nothing large."""
-    if isinstance(value, bool | float | str) or value is None:
+    if isinstance(value, bool | float | complex | str) or value is None:
         return True
     if isinstance(value, int):
         return abs(value) < _INT_MAX
-    if isinstance(value, complex):
-        return False
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype in _KNOWN and value.size <= SIZE_MAX
     if isinstance(value, list | tuple):
@@ -108,7 +106,7 @@ def copied(env: dict[str, Any]) -> dict[str, Any]:
 
 #: What is not copied.
 _ATOMS = (
-    *(bool, int, float, str, np.generic, NoneType),
+    *(bool, int, float, complex, str, np.generic, NoneType),
     *(FunctionType, BuiltinFunctionType, ModuleType),
 )
 
@@ -158,6 +156,8 @@ _ODD_OF = {
     "uint16": ("2**16 - 1", "0"),
     "uint8": ("255", "250"),
     "bool": ("True",),
+    "complex128": ("complex(np.nan, 1)", "complex(1, -np.inf)", "complex(-0.0, 0)"),
+    "complex64": ("complex(np.nan, 1)", "complex(1, -np.inf)", "complex(-0.0, 0)"),
 }
 
 
@@ -167,6 +167,9 @@ def number_text(rng: random.Random, dtype: str, odd: float) -> str:
         return rng.choice(_ODD_OF[dtype])
     if dtype == "bool":
         return rng.choice(("True", "False"))
+    if dtype.startswith("complex"):
+        re, im = (number_text(rng, "float64", 0.0) for _ in range(2))
+        return f"complex({re}, {im})"
     if dtype.startswith("float"):
         return str(rng.randrange(-8, 9) / rng.choice((1, 2, 2, 4)))
     return str(rng.randrange(0 if dtype.startswith("uint") else -6, 8))
@@ -199,8 +202,8 @@ def draw_shape(rng: random.Random) -> tuple[int, ...]:
 def argument(rng: random.Random, calls: int, extreme: bool) -> tuple[str, list[str]]:
     """The kind of an argument, and as many texts of one type as there are calls."""
     what = rng.choices(
-        ("array", "int", "float", "bool", "scalar", "list", "dict", "tuple"),
-        (12, 4, 4, 2, 4, 2, 1.5, 1),
+        ("array", "int", "float", "bool", "complex", "scalar", "list", "dict", "tuple"),
+        (12, 4, 4, 2, 1.5, 4, 2, 1.5, 1),
     )[0]
     odd = 0.25 if extreme else 0.0
     if what in ("list", "dict", "tuple"):
@@ -221,7 +224,9 @@ def argument(rng: random.Random, calls: int, extreme: bool) -> tuple[str, list[s
 
 
 def python_text(rng: random.Random, what: str, odd: float) -> str:
-    """A bool, int or float of Python's."""
+    """A bool, int, float or complex number of Python's."""
+    if what == "complex":
+        return number_text(rng, "complex128", odd)
     if what == "bool":
         return rng.choice(("True", "False"))
     small, extreme = (_INTS, _ODD_INTS) if what == "int" else (_FLOATS, _ODD_FLOATS)

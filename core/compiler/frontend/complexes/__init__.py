@@ -361,6 +361,9 @@ def update_item(s: Specialiser, op: str, z: Complex, index: Any, make: Callable[
     from ..memory import array_changes
 
     stores.changeable(s, z.re)
+    im, _ = indexing.opened(s, z.im, index)
+    re, index = indexing.opened(s, z.re, index)
+    z = Complex(re, im)
     if indexing.is_mask(index):
         value = make()
         if shape_of(value) != ():

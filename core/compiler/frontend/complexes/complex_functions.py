@@ -49,6 +49,8 @@ def _array_or_number(s: Specialiser, value: Any) -> Complex:
 def _angle(s: Specialiser, row: Row, f: Any, z: Any, deg: Any = False) -> Any:
     pair = _array_or_number(s, z)
     made = formula(s, formulas.angle, *parts([pair]))
+    if not is_static(deg):
+        raise s.needs_static(deg, "`deg` of np.angle")
     if deg:
         made = arithmetic.multiply(s, made, 180 / np.pi)
     return given(s, made, [pair], SCALAR)
