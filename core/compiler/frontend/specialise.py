@@ -89,8 +89,8 @@ class Specialiser:
         self.undecided: ProgramError | None = None
         #: Generator expressions that were gone through to their ends: they are empty.
         self.spent: tuple[Once, ...] = ()
-        #: How often a list, dict, set or object was changed.
-        self.container_changes = 0
+        #: What lists, dicts, sets and objects held.
+        self.container_log = containers.Log()
         #: How far it may be unrolled (`limits`).
         self.size_max = unroll_limits.FIRST_MAX
         #: The loops that are being unrolled; what those before made; the count at their end.
@@ -212,12 +212,13 @@ class Specialiser:
 
     def state(self) -> tuple[Any, ...]:
         kept = self.scope, self.region, self.chain, self.loc, dict(self.shared), self.spent
-        return *kept, len(self.calls), stores.mark(self)
+        return *kept, len(self.calls), self.container_log.mark(), stores.mark(self)
 
     def restore(self, state: tuple[Any, ...]) -> None:
         """Back to before an attempt that failed."""
-        self.scope, self.region, self.chain, self.loc, shared, self.spent, depth, at = state
+        self.scope, self.region, self.chain, self.loc, shared, self.spent, depth, held, at = state
         self.shared = dict(shared)
+        self.container_log.undo(held)
         stores.undo(self, at)
         self.scope.checked.clear()  # Their errors are undone.
         del self.calls[depth:]
@@ -225,6 +226,7 @@ class Specialiser:
     def own(self, value: Any) -> Any:
         """Marks a new list, dict or set as one that the present region may change."""
         self.owned[id(value)] = (value, self.region)
+        self.container_log.noted.add(id(value))
         return value
 
     # Names

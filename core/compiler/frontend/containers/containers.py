@@ -103,6 +103,45 @@ class Region:
         return {key: (owner, copied(owner)) for key, (owner, _) in self.saved.items()}
 
 
+class Log:
+    """What containers held, to undo what an attempt changed that failed.
+
+    Attributes:
+        count: how often one was to be changed.
+        entries: a container and its content, for each that was changed after a mark, and made
+            before it.
+        noted: the containers, by id, that were made or changed since the last mark.
+        versions: by id, another number after each change.
+    """
+
+    __slots__ = ("count", "entries", "noted", "versions")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.entries: list[tuple[Container, Container]] = []
+        self.noted: set[int] = set()
+        self.versions: dict[int, int] = {}
+
+    def note(self, owner: Container) -> None:
+        """Before a change."""
+        self.versions[id(owner)] = self.count
+        if id(owner) not in self.noted:
+            self.noted.add(id(owner))
+            self.entries.append((owner, copied(owner)))
+
+    def mark(self) -> int:
+        """Where an attempt begins."""
+        self.noted.clear()
+        return len(self.entries)
+
+    def undo(self, mark: int) -> None:
+        """Puts back what containers held at a mark."""
+        for owner, before in reversed(self.entries[mark:]):
+            fill(owner, before)
+        del self.entries[mark:]
+        self.noted.clear()
+
+
 def may_change(s: Specialiser, owner: Any) -> None:
     """Refuses a change of a container that may not change; notes what it held."""
     check_errors(s, owner)
@@ -118,7 +157,7 @@ def check_errors(s: Specialiser, owner: Any) -> None:
 
 
 def _note(s: Specialiser, owner: Any) -> None:
-    s.container_changes += 1
+    s.container_log.count += 1
     made = s.owned.get(id(owner))
     kind = type(owner).__name__
     copy = "change it before" if tree.is_open(owner) else f"copy it first: x = {kind}(x)"
@@ -135,6 +174,7 @@ def _note(s: Specialiser, owner: Any) -> None:
             " its name was bound to",
             copy,
         )
+    s.container_log.note(owner)
     if made[1] is s.region or id(owner) in s.region.saved:
         return
     if not s.region.changes:

@@ -89,7 +89,7 @@ def _call(s: Specialiser, made: Cached, args: Sequence[Any], kwargs: Mapping[str
         text = f"{made.moved}, which a cached function reads, changes between its calls"
         raise _refused(s, text)
     made.objects += [v for v in given if tree.is_open(v)]
-    watch, at, said = Watch((made.function, *made.objects)), stores.mark(s), _said(s)
+    watch, at, said = Watch(s, (made.function, *made.objects)), stores.mark(s), _said(s)
     result = calls.call(s, made.function, args, kwargs)
     if _said(s) != said:
         raise _refused(s, "a cached function prints")

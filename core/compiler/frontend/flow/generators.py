@@ -105,7 +105,7 @@ def give(s: Specialiser, node: hir.Yield, frame: Frame) -> None:
             text = "only the running program knows whether a generator comes to this `yield`"
             hint = "give every item, with a truth that says whether it counts"
             raise s.static_needed(text, hint)
-        watches = (*given.watches, Watch(item))
+        watches = (*given.watches, Watch(s, item))
         frame.vars[_ITEMS] = _Given(given.region, (*given.items, item), watches)
 
 

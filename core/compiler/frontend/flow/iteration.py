@@ -151,7 +151,7 @@ def partly(s: Specialiser, *values: Any) -> list[list[Any]]:
         if type(value) is not Once or not value.computes:
             columns.append(items(s, value))
             continue
-        watch = Watch(value)
+        watch = Watch(s, value)
         made = drawn_for_loop(s, value)
         unchanged(s, watch, _CHANGES)
         columns.append(items(s, made))
@@ -164,9 +164,9 @@ def settled(s: Specialiser, inner: list[Watch]) -> None:
         unchanged(s, watch, _CHANGES)
 
 
-def watched(*values: Any) -> list[Watch]:
+def watched(s: Specialiser, *values: Any) -> list[Watch]:
     """What inner iterators' items are computed from."""
-    return [Watch(v) for v in values if type(v) is Once and v.computes]
+    return [Watch(s, v) for v in values if type(v) is Once and v.computes]
 
 
 _CHANGES = "a function that an iterator calls changes {}"
@@ -196,7 +196,7 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
     sources = value.sources if type(value) is Once else ()
     before = [_held(source) for source in sources]
     size = len(value) if isinstance(value, dict | Sized) and not is_number(value) else None
-    watch = Watch(value) if computes(value) else None
+    watch = Watch(s, value) if computes(value) else None
     at = stores.mark(s)
 
     def check(last: bool) -> None:

@@ -57,7 +57,7 @@ def _calling(
     reads = (*args, *kwargs.values())
 
     def make() -> list[Any]:
-        inner = iteration.watched(*reads)
+        inner = iteration.watched(s, *reads)
         made = items(s, *args, **kwargs)
         iteration.settled(s, inner)
         return made

@@ -148,13 +148,13 @@ def _known_or_loop(
     keywords: Mapping[str, Any],
 ) -> Any:
     """What `known` gives; where it fails, the loop over a source, in a frame."""
-    state, names, changed = s.state(), frame.vars, s.container_changes
+    state, names, changed = s.state(), frame.vars, s.container_log.count
     used = type(source) is Once and (source.used or source.ahead is not None)
     frame.vars = dict(names)
     try:
         return known()
     except ProgramError as e:
-        helps = e.code in _HELPED and not used and s.container_changes == changed
+        helps = e.code in _HELPED and not used and s.container_log.count == changed
         s.wants_loops |= helps
         if not helps or not s.looping:
             raise

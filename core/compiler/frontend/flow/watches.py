@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 class Watch:
     """What an iterator's items are computed from, as it was when this was made."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, s: Specialiser, source: Any) -> None:
+        self.s = s
         self._seen: set[int] = set()
         self._names: list[tuple[Frame, str, Any]] = []
-        self._held: list[tuple[Any, Any]] = []
+        #: Lists and others, what they hold, and their versions.
+        self._held: list[tuple[Any, Any, int | None]] = []
         #: Arrays and their versions; one that was neither changed nor viewed has none yet.
         self._arrays: list[tuple[Tensor, int | None]] = []
         #: Whether it may hold arrays that are not among these.
@@ -48,11 +50,25 @@ class Watch:
         for frame, name, value in self._names:
             if frame.vars.get(name) is not value:
                 return f"`{name}`"
-        for owner, content in self._held:
-            if not containers.alike(content, containers.copied(owner)):
+        for owner, content, version in self._held:
+            kept = containers.alike(content, containers.copied(owner))
+            if not kept or (version != self._version(owner) and self._is_seen(owner)):
                 kind = type(owner).__name__
                 return f"an object `{kind}`" if tree.is_open(owner) else f"a {kind}"
         return ""
+
+    def _version(self, owner: Any) -> int | None:
+        return self.s.container_log.versions.get(id(owner))
+
+    def _is_seen(self, owner: Any) -> bool:
+        """Whether a name of a function that runs leads to it, and not through an iterator alone."""
+        values: list[Any] = []
+        for call in self.s.calls:
+            at: Frame | None = call.frame
+            while at is not None:
+                values += (v for v in at.vars.values() if type(v) is not Once)
+                at = at.parent
+        return id(owner) in Watch(self.s, tuple(values))._seen
 
     def _read(self, frame: Frame, names: Iterable[str]) -> None:
         for name in names:
@@ -95,7 +111,7 @@ class Watch:
             content = containers.copied(value)
             parts = content.values() if isinstance(content, dict) else content
             parts = (*parts, type(value))
-            self._held.append((value, content))
+            self._held.append((value, content, self._version(value)))
         else:
             self.is_closed |= not (is_number(value) or isinstance(value, _PLAIN))
             return

@@ -171,6 +171,7 @@ class _Walk:
         self.nodes(node.parameters.keyword_defaults)
 
     def comprehension(self, node: hir.Comprehension) -> None:
+        self.nodes(node.generators[0].iterable)  # It is computed around the comprehension.
         inner = _Walk(self.known)
         for part in (node.key, node.value, node.generators):
             if part is not None:

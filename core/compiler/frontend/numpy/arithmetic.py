@@ -423,13 +423,15 @@ def power(s: Specialiser, a: Any, b: Any) -> Tensor:
     exponent = b.item() if isinstance(b, np.generic) else b
     if type(a) is Tensor and type(exponent) in (int, float):
         dtype, weak = result_dtype(s, (a, b))
-        base = Tensor(convert(s, a.value, dtype), weak)
+        wide = DType.F32 if dtype is DType.F16 else dtype  # It is rounded once, as NumPy's is.
+        base = Tensor(convert(s, a.value, wide), weak)
         if dtype.is_float:
             if exponent == 0.5:
-                return Tensor(s.emit("sqrt", base.value), weak)
+                return Tensor(convert(s, s.emit("sqrt", base.value), dtype), weak)
             if 1 <= abs(exponent) <= _POWER_MAX and exponent == int(exponent):
                 result = _repeated(s, base, abs(int(exponent)))
-                return divide(s, 1, result) if exponent < 0 else result
+                result = divide(s, 1, result) if exponent < 0 else result
+                return Tensor(convert(s, result.value, dtype), weak)
         elif exponent == 0:
             return Tensor(s.scope.number(1, dtype, base.shape), weak)
         elif 1 <= exponent <= _POWER_MAX:

@@ -140,14 +140,14 @@ def filled(
     """What a loop makes of a room for its items; it is made again as long as that asks for it."""
     methods: dict[str, Any] = {n: getattr(room, n, None) for n in ("put", "made", "inner")}
     helpers = {name: Method("list", None, method) for name, method in methods.items() if method}
-    state, changed = s.state(), s.container_changes
+    state, changed = s.state(), s.container_log.count
     while True:
         try:
             room.start(s)
             return loop(source, helpers)
         except Again:
             s.restore(state)
-            if s.container_changes != changed:
+            if s.container_log.count != changed:
                 text = (
                     "a list comprehension with a condition of the program changes a list or object"
                 )

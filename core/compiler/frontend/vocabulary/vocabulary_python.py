@@ -138,7 +138,7 @@ def _map(s: Specialiser, function: Any, *iterables: Any) -> Any:
     iterables = _iterators(s, *iterables)
 
     def make() -> list[Any]:
-        inner = iteration.watched(*iterables)
+        inner = iteration.watched(s, *iterables)
         columns = iteration.partly(s, *iterables)
         made = [s.call(function, *row) for row in zip(*columns, strict=False)]
         iteration.settled(s, inner)
@@ -152,7 +152,7 @@ def _filter(s: Specialiser, function: Any, iterable: Any) -> Any:
     (iterable,) = _iterators(s, iterable)
 
     def make() -> list[Any]:
-        kept, inner = [], iteration.watched(iterable)
+        kept, inner = [], iteration.watched(s, iterable)
         for value in iteration.partly(s, iterable)[0]:
             test = operators.condition(s, value if function is None else s.call(function, value))
             if not isinstance(test, bool):
