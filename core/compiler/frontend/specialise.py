@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from functools import partial
 from operator import getitem
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from .containers.body_functions import stand_in
 from .containers.texts import text_of
 from .flow import branches, choices, generators, iteration, reduction_loops, unroll_limits
 from .flow.index_ranges import Ranges
+from .flow.named_parts import bind
 from .flow.picked_numbers import Picks
 from .flow.raises import Faults, Raised, only_faults
 from .hir import hir
@@ -89,6 +91,10 @@ class Specialiser:
         self.undecided: ProgramError | None = None
         #: Generator expressions that were gone through to their ends: they are empty.
         self.spent: tuple[Once, ...] = ()
+        #: The memories of joined arrays (`stores.Guard`).
+        self.guards: list[ref[stores.Memory]] = []
+        #: The names that `:=` has bound in the present part of an expression, and what they were.
+        self.named: list[tuple[Frame, str, Any]] = []
         #: What lists, dicts, sets and objects held.
         self.container_log = containers.Log()
         #: How far it may be unrolled (`limits`).
@@ -530,14 +536,7 @@ class Specialiser:
         return text_of(self, "".join(map(str, out)), lambda *parts: "".join(parts), *out)
 
     def eval_named(self, node: hir.Named, frame: Frame) -> Any:
-        value = self.eval(node.value, frame)
-        if self.faults is not None and self.faults.pending():
-            text = "`:=` stands within a `try`, after what may raise an error"
-            raise self.error("DL102", text, "assign in a statement of its own")
-        while frame.inner and frame.parent is not None:  # It belongs to the function around.
-            frame = frame.parent
-        frame.vars[node.name] = value
-        return value
+        return bind(self, frame, node.name, self.eval(node.value, frame))
 
     def eval_starred(self, node: hir.Starred, frame: Frame) -> Any:
         raise self.error("DL102", "`*` cannot stand here")

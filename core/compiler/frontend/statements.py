@@ -17,7 +17,7 @@ from ..ragged import Ragged
 from ..traced import ARRAY
 from . import calls, complexes, contexts, operators, ragged, special_methods
 from .containers import containers, list_stacks, local_classes, program_objects
-from .flow import branches, choices, iteration, loops, raises, tries
+from .flow import branches, choices, iteration, loops, named_parts, raises, tries
 from .hir import hir, liveness
 from .memory import array_changes, shared_memory, stores
 from .numpy import arithmetic
@@ -47,8 +47,22 @@ def _assign(s: Specialiser, node: hir.Assign, frame: Frame) -> None:
     _bind(s, node, value, frame)
 
 
+def _errors(s: Specialiser) -> Any:
+    """What is another once an error may have been met that a handler takes."""
+    return s.faults.memories[0].value if s.tries and s.faults is not None else None
+
+
+def _check_errors(s: Specialiser, before: Any) -> None:
+    """Refuses to bind what follows a target that may have raised an error."""
+    if _errors(s) is not before:
+        text = "a target stands within a `try`, after one that may raise an error"
+        raise s.error("DL102", text, "assign in statements of their own")
+
+
 def _bind(s: Specialiser, node: hir.Assign, value: Any, frame: Frame) -> None:
+    before = _errors(s)
     for target in node.targets:
+        _check_errors(s, before)
         if type(target) is hir.Name:
             frame.vars[target.name] = value
         else:
@@ -111,7 +125,9 @@ def _unpack(s: Specialiser, target: hir.Sequence, values: list[Any], frame: Fram
             raise s.error("DL113", f"{len(values)} values for at least {star + after} names")
         middle = s.own(values[star : len(values) - after])
         values = [*values[:star], middle, *values[len(values) - after :]]
+    before = _errors(s)
     for place, value in zip(targets, values, strict=True):
+        _check_errors(s, before)
         inner = place.value if isinstance(place, hir.Starred) else place
         assign(s, inner, value, frame)  # type: ignore[arg-type]
 
@@ -334,7 +350,10 @@ def _assert(s: Specialiser, node: hir.Assert, frame: Frame) -> None:
             raise s.error("DL112", f"{what}{text}")
     elif s.faults is not None and not debugging.on:  # Plain Python has judged it there.
         s.at(node.loc)
-        raises.check(s, truth, lambda: Error(node.error, words(), {}))
+        with named_parts.part(s) as names:
+            raises.check(s, truth, lambda: Error(node.error, words(), {}))
+        if names:
+            raise s.error("DL102", "`:=` in the words of an assertion", "assign before it")
 
 
 def _raise(s: Specialiser, node: hir.Raise, frame: Frame) -> None:

@@ -140,8 +140,13 @@ class Appending:
         return self.s.static_needed(f"a long loop appends {what}", "append a list of its own")
 
 
-def of(s: Specialiser, node: hir.For, frame: Frame, indexed: Indexed) -> Appending | None:
-    """What a loop appends to, where that is all that it does to these lists."""
+def of(
+    s: Specialiser, node: hir.For, frame: Frame, indexed: Indexed, sources: Iterable[list[Any]]
+) -> Appending | None:
+    """What a loop appends to, where that is all that it does to these lists.
+
+    sources: the lists that it goes through.
+    """
     if not s.stacking or s.tries or node.stop is not None or id(node) in s.peeled:
         return None
     if indexed.length < iteration.LOOP_MIN:
@@ -150,7 +155,7 @@ def of(s: Specialiser, node: hir.For, frame: Frame, indexed: Indexed) -> Appendi
     lists: dict[str, list[Any]] = {}
     for name in names:
         owner = frame.vars.get(name)
-        if type(owner) is list and _mentions(node.body, name) == 1:
+        if type(owner) is list and _mentions((node.target, node.body), name) == 1:
             made = s.owned.get(id(owner))
             if made is not None and made[1] is s.region and id(owner) not in s.shared:
                 lists[name] = owner
@@ -158,7 +163,8 @@ def of(s: Specialiser, node: hir.For, frame: Frame, indexed: Indexed) -> Appendi
         return None
     sees = _Sees(lists.values())
     reads = liveness.reads_of(node.body) - lists.keys()
-    if any(sees.within(stacked_items.value_of(frame, name)) for name in reads):
+    read = (stacked_items.value_of(frame, name) for name in reads)
+    if any(map(sees.within, (*sources, *read))):
         return None
     distinct = len({id(owner) for owner in lists.values()}) == len(lists)
     return Appending(s, node, lists, frame) if distinct else None

@@ -18,12 +18,13 @@ from ...traced import BOOL, SCALAR
 from .. import complexes, operators, statements
 from ..containers import containers, list_stacks
 from ..hir import hir
-from ..memory import stores
+from ..memory import joined_arrays, stores
 from ..numpy import arithmetic
 from ..scope import Scope, close, free_values, union
 from ..values import Choice, Frame, Tensor, Unbound, is_number, kind_of
-from . import choices, joins, raises
+from . import choices, joins, named_parts, raises
 from .joins import Slot
+from .named_parts import ABSENT
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -80,7 +81,7 @@ def split(
     Raises:
         Raised: both end in an error, within a `try`.
     """
-    before = frame.vars
+    before, born = frame.vars, stores.mark(s)[1]
     scopes: list[Scope] = []
     ends: list[dict[str, Any]] = []
     over = [failed == 0, failed == 1]
@@ -101,17 +102,17 @@ def split(
         s.at(loc)
     if names is None:
         found = dict.fromkeys((*ends[0], *ends[1], *before))
-        old = {n: before.get(n, _ABSENT) for n in found}
-        names = [n for n in found if any(e.get(n, _ABSENT) is not old[n] for e in ends)]
-    join = _Join(s, scopes, frame, ends, names)
+        old = {n: before.get(n, ABSENT) for n in found}
+        names = [n for n in found if any(e.get(n, ABSENT) is not old[n] for e in ends)]
+    join = _Join(s, scopes, frame, ends, names, born)
     join.contents(before, ("on one path", "on the other"))
     after = {}
     for name in names:
-        values = [end.get(name, _ABSENT) for end in ends]
+        values = [end.get(name, ABSENT) for end in ends]
         after[name] = _after(s, join, frame, name, values, where(name), over)
     results = join.emit("if", test)
     for name, value in after.items():
-        if value is not _ABSENT:
+        if value is not ABSENT:
             frame.vars[name] = value(results) if type(value) is _Later else value
     if all(over):
         raise raises.Raised("each path of it")
@@ -135,10 +136,10 @@ def _after(
     if type(made) is not Unbound or over[0] is over[1]:
         return made
     kept = 1 if over[0] else 0
-    if values[kept] is _ABSENT or type(values[kept]) is Unbound:
+    if values[kept] is ABSENT or type(values[kept]) is Unbound:
         return made
     assert s.faults is not None
-    if values[1 - kept] is _ABSENT:
+    if values[1 - kept] is ABSENT:
         text = f"{joins.called(name)} has no value where an error was met before it is assigned"
         made = Unbound("DL103", text, "assign it before the `try`")
     s.faults.unknown(frame, name, made)
@@ -168,13 +169,6 @@ def _paths(node: hir.If | hir.For) -> Callable[[str], tuple[str, str]]:
         return words[0], words[1]
 
     return where
-
-
-class _Absent:
-    """No value on either path."""
-
-
-_ABSENT = _Absent()
 
 
 class _Later:
@@ -207,7 +201,9 @@ class _Join:
         frame: Frame | None = None,
         ends: Sequence[Mapping[str, Any]] = (),
         names: Sequence[str] = (),
+        before: int | None = None,
     ) -> None:
+        """`before`: when the branch began."""
         self.s = s
         self.scopes = scopes
         self.results: list[list[Value]] = [[] for _ in scopes]
@@ -215,7 +211,7 @@ class _Join:
         #: What each slot is on each path.
         self.leaves: list[Sequence[Any]] = []
         #: The arrays that the slots may be: each with the columns of leaves that it stands in.
-        self.columns = stores.Columns(s)
+        self.columns = joined_arrays.Columns(s, before=before)
         #: The containers that the paths changed, and their joined contents.
         self.filled: list[tuple[Any, Any, int]] = []
         self.copies = containers.Copies(s)
@@ -228,9 +224,9 @@ class _Join:
 
     def name(self, name: str, values: Sequence[Any], where: Sequence[str]) -> Any:
         """What a name is afterwards: a value, a `_Later`, or an Unbound that says why not."""
-        missing = [v is _ABSENT or type(v) is Unbound for v in values]
+        missing = [v is ABSENT or type(v) is Unbound for v in values]
         if all(missing):
-            return next((v for v in values if v is not _ABSENT), _ABSENT)
+            return next((v for v in values if v is not ABSENT), ABSENT)
         if any(missing):
             there, hidden = missing.index(False), name.startswith("$")
             for value in values:
@@ -365,13 +361,13 @@ class _Join:
             del results[length:]
 
     def add(self, slot: Slot, leaves: Sequence[Any]) -> _Later:
-        """A value of the program; `_ABSENT` stands for a path on which it is zeros."""
+        """A value of the program; `ABSENT` stands for a path on which it is zeros."""
         place = len(self.slots)
         self.slots.append(slot)
         self.leaves.append(leaves)
         for scope, out, leaf in zip(self.scopes, self.results, leaves, strict=True):
             with self.s.inside(scope):
-                absent = leaf is _ABSENT
+                absent = leaf is ABSENT
                 made = joins.zeros(self.s, slot) if absent else joins.fill(self.s, leaf, slot)
                 out.append(made)
         key = tuple(map(id, leaves))
@@ -394,15 +390,15 @@ class _Join:
         return self.later(structure, plan)
 
     def only(self, path: int, leaf: Any) -> list[Any]:
-        return [leaf if k == path else _ABSENT for k in range(len(self.scopes))]
+        return [leaf if k == path else ABSENT for k in range(len(self.scopes))]
 
     def functions(self, column: Sequence[Any]) -> Any:
         """A choice among functions, with what they hold."""
         found: list[Any] = []
         tags: list[Any] = []
         for path, scope, function in zip(self.paths, self.scopes, column, strict=True):
-            if function is _ABSENT:
-                tags.append(_ABSENT)
+            if function is ABSENT:
+                tags.append(ABSENT)
                 continue
             chosen = type(function) is Choice
             functions = function.functions if chosen else (function,)
@@ -477,10 +473,16 @@ def choose(
 
     It chooses by an `if` on a condition or a `switch` on an index.
     """
-    scopes, values = [], []
+    scopes, values, ends, born = [], [], [], stores.mark(s)[1]
     for k, run in enumerate(runs):
-        with raises.path(s) as ended, s.inside(s.new_scope(), changes=True) as scope, raises.met(s):
+        with (
+            named_parts.part(s) as end,
+            raises.path(s) as ended,
+            s.inside(s.new_scope(), changes=True) as scope,
+            raises.met(s),
+        ):
             values.append(run())
+        ends.append(end)
         if ended:
             s.at(loc)
             if name != "if":
@@ -490,17 +492,27 @@ def choose(
             return runs[1 - k]()
         scopes.append(scope)
     s.at(loc)
-    join = _Join(s, scopes)
+    join = _Join(s, scopes, before=born)
     join.contents({}, where)
-    return _taken(s, join, join.value("this expression", values, where), name, test)
+    names = named_parts.joined(ends, partial(join.name, where=where))
+    return _taken(s, join, join.value("this expression", values, where), name, test, names)
 
 
-def _taken(s: Specialiser, join: _Join, joined: Any, name: str, test: Value) -> Any:
-    """The value of an expression that was joined."""
+def _taken(
+    s: Specialiser,
+    join: _Join,
+    joined: Any,
+    name: str,
+    test: Value,
+    names: Sequence[tuple[Frame, str, Any]],
+) -> Any:
+    """The value of an expression that was joined, with the names that its parts bind."""
     if type(joined) is Unbound:
         message = joined.message.replace("`this expression`", "this expression")
         raise s.error(joined.code, message, joined.hint)
     results = join.emit(name, test)
+    made = [(f, n, v(results) if type(v) is _Later else v) for f, n, v in names]
+    named_parts.leave(s, made)
     return joined(results) if type(joined) is _Later else joined
 
 
@@ -516,8 +528,13 @@ def boolean(s: Specialiser, op: str, runs: Sequence[Run], loc: Loc) -> Any:
     test = operators.condition(s, value)
     if isinstance(test, bool):
         return value if test is (op == "or") else boolean(s, op, runs[1:], loc)
-    rest: Any = None
-    with raises.path(s) as ended, s.inside(s.new_scope(), changes=True) as scope, raises.met(s):
+    rest, born = None, stores.mark(s)[1]
+    with (
+        named_parts.part(s) as end,
+        raises.path(s) as ended,
+        s.inside(s.new_scope(), changes=True) as scope,
+        raises.met(s),
+    ):
         rest = boolean(s, op, runs[1:], loc)
     s.at(loc)
     if ended:
@@ -525,7 +542,7 @@ def boolean(s: Specialiser, op: str, runs: Sequence[Run], loc: Loc) -> Any:
         return value
     truths = _is_bool(value) and _is_bool(rest)
     plain = not any(o.regions for o in scope.ops) and raises.only_faults(s, scope.changed)
-    if truths and plain and not scope.contents:
+    if truths and plain and not scope.contents and not end:
         raises.stop(s, test, scope, holds=op == "and")
         if isinstance(rest, bool) and kind_of(value) == BOOL:
             return rest if rest is (op == "or") else value
@@ -533,11 +550,12 @@ def boolean(s: Specialiser, op: str, runs: Sequence[Run], loc: Loc) -> Any:
         return Tensor(both.value, kind=kind_of(value) | kind_of(rest))
     other = s.new_scope()
     scopes = (scope, other) if op == "and" else (other, scope)
-    join = _Join(s, scopes)
+    join = _Join(s, scopes, before=born)
     join.contents({}, ("on one side", "on the other"))
-    pair = (rest, value) if op == "and" else (value, rest)
-    joined = join.value("this expression", pair, ("on one side", "on the other"))
-    return _taken(s, join, joined, "if", test)
+    pair, ends = ((rest, value), (end, {})) if op == "and" else ((value, rest), ({}, end))
+    where = ("on one side", "on the other")
+    names = named_parts.joined(ends, partial(join.name, where=where))
+    return _taken(s, join, join.value("this expression", pair, where), "if", test, names)
 
 
 def tested(s: Specialiser, node: hir.Expr, frame: Frame) -> Any:

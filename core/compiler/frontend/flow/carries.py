@@ -17,6 +17,7 @@ from .. import complexes
 from ..containers import containers, list_stacks
 from ..hir import hir
 from ..memory import stores
+from ..memory.joined_arrays import Columns, Past
 from ..scope import Scope
 from ..values import Choice, Tensor, Unbound, Whole, is_number
 from . import joins
@@ -54,7 +55,7 @@ class Carries:
         self.node = node
         self.before = frame.vars
         #: Arrays of names that the loop binds again: without them, they may be in use no more.
-        self.past: dict[str, stores.Past] = {}
+        self.past: dict[str, Past] = {}
         self.names = []
         self.late = []  # Live names without a value before the loop.
         self.structures: dict[str, tree.Structure] = {}
@@ -106,7 +107,7 @@ class Carries:
         kept = name not in self.node.rebound
         self.leaves[name] = [self.leaf(v, kept) for v in leaves]
         if not kept and type(value) is Tensor and stores.is_array(value):
-            self.past[name] = stores.Past(self.s, value)
+            self.past[name] = Past(self.s, value)
         self.starting[name] = [self.past[name]] if name in self.past else leaves
 
     def run_or_restore(self, rounds: Callable[[], None]) -> None:
@@ -208,9 +209,9 @@ class Carries:
         """What a name's containers may be in Python."""
         return [(self.before[name], None)] if name in self.starting else []
 
-    def columns(self, born: int | None = None) -> tuple[dict[Any, list[Any]], stores.Columns]:
+    def columns(self, born: int | None = None) -> tuple[dict[Any, list[Any]], Columns]:
         """What each carried leaf may be."""
-        columns = stores.Columns(self.s, born)
+        columns = Columns(self.s, born, self.born)
         known = {
             (name, k): self.column(name, k)
             for name in self.names
@@ -232,7 +233,7 @@ class Carries:
         value: Value,
         place: tuple[str, int],
         may_be: dict[Any, list[Any]],
-        columns: stores.Columns,
+        columns: Columns,
     ) -> Any:
         """A carried leaf in a round, or after the loop."""
         if type(leaf) is Functions:

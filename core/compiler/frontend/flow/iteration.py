@@ -104,6 +104,9 @@ def advance(s: Specialiser, value: Once, default: tuple[Any, ...]) -> Any:
     if value.region is not s.region:
         text = "`next` of an iterator that was made outside the branch or loop"
         raise s.static_needed(text, "use a list and an index, or a loop over known values")
+    if s.faults is not None and s.faults.pending():
+        text = "`next` stands in a statement of a `try` that may raise an error before"
+        raise s.error("DL102", text, "compute the value in a statement before")
     if value.ahead is None:
         items = iter(()) if _is_spent(s, value) else live(s, copy.copy(value))
         value.ahead, value.turns = items, lambda: items

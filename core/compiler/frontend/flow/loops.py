@@ -71,7 +71,7 @@ def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
         first = s.scope.number(int(peeled), DType.I64)
         bound = s.scope.number(indexed.length, DType.I64)
         surely = not peeled or node.stop is None
-        appending = appending_loops.of(s, node, frame, indexed)
+        appending = appending_loops.of(s, node, frame, indexed, lists)
         if appending is not None:
 
             def region(made: hir.For, item: Callable[[Any], Any]) -> None:
@@ -300,15 +300,18 @@ def _unroll_while(
     for _ in range(iteration.UNROLL_MAX):
         s.tally[0] += 1
         scope = s.scope
+        state, before = s.state(), dict(frame.vars)
         with s.inside(s.new_scope(), faults=True) as trial:
             truth = operators.condition(s, test())
-        if truth is False:
-            return
-        if truth is not True:
+        if not isinstance(truth, bool):
+            s.restore(state)
+            frame.vars = before
             _While(s, frame, node, node.carried, False, test, body).run()
             return
         scope.ops += trial.ops
         raises.leave(s, trial)
+        if not truth:
+            return
         body()
     s.at(node.loc)
     raise s.error(

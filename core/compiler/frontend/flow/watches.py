@@ -27,7 +27,7 @@ class Watch:
 
     def __init__(self, s: Specialiser, source: Any) -> None:
         self.s = s
-        self._seen: set[int] = set()
+        self.seen: set[int] = set()
         self._names: list[tuple[Frame, str, Any]] = []
         #: Lists and others, what they hold, and their versions.
         self._held: list[tuple[Any, Any, int | None]] = []
@@ -68,7 +68,7 @@ class Watch:
             while at is not None:
                 values += (v for v in at.vars.values() if type(v) is not Once)
                 at = at.parent
-        return id(owner) in Watch(self.s, tuple(values))._seen
+        return id(owner) in Watch(self.s, tuple(values)).seen
 
     def _read(self, frame: Frame, names: Iterable[str]) -> None:
         for name in names:
@@ -81,9 +81,9 @@ class Watch:
                 at = None if name in at.local else at.parent
 
     def _reach(self, value: Any) -> None:
-        if id(value) in self._seen:
+        if id(value) in self.seen:
             return
-        self._seen.add(id(value))
+        self.seen.add(id(value))
         kind = type(value)
         if kind is Closure:
             self._read(value.frame, value.function.reads)

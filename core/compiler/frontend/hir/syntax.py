@@ -34,6 +34,7 @@ from . import (
     syntax_reductions,
     syntax_search,
     syntax_sets,
+    syntax_tests,
     tail_calls,
 )
 from .syntax_names import mangled as _mangled
@@ -282,14 +283,15 @@ class _Converter:
 
     def statement_If(self, node: ast.If) -> hir.Statement:
         test = self.expr(node.test)
-        return hir.If(self.loc(node), test, self.block(node.body), self.block(node.orelse))
+        paths = self.block(node.body), self.block(node.orelse)
+        return syntax_tests.branch(self.loc(node), test, *paths)
 
     def statement_While(self, node: ast.While) -> hir.Block:
         loc, test, body = self.loc(node), self.expr(node.test), self.block(node.body)
         before, body, after = self.loop_else(node, body)
         if any(isinstance(n, ast.NamedExpr) for n in ast.walk(node.test)):
             # The body sees what the test assigns, so the test moves into the body.
-            leave = hir.If(test.loc, test, (), (hir.Escape(test.loc, "break", None),))
+            leave = syntax_tests.branch(test.loc, test, (), (hir.Escape(test.loc, "break", None),))
             test, body = hir.Constant(test.loc, True), (leave, *body)
         return (*before, hir.While(loc, test, body, None), *after)
 
@@ -473,7 +475,7 @@ class _Converter:
 
     def expr_IfExp(self, node: ast.IfExp) -> hir.Expr:
         test, then, otherwise = (self.expr(e) for e in (node.test, node.body, node.orelse))
-        return hir.Conditional(self.loc(node), test, then, otherwise)
+        return syntax_tests.conditional(self.loc(node), test, then, otherwise)
 
     def expr_Subscript(self, node: ast.Subscript) -> hir.Expr:
         return hir.Subscript(self.loc(node), self.expr(node.value), self.expr(node.slice))
@@ -537,7 +539,7 @@ class _Converter:
             if g.is_async:
                 what, hint = _REFUSED["AsyncFor"]
                 return hir.Refused(self.loc(node), "DL102", f"{what} cannot be compiled", hint)
-            conditions = tuple(self.expr(c) for c in g.ifs)
+            conditions = tuple(self.expr(c) for c in syntax_tests.conditions(g.ifs))
             generators.append(
                 hir.Generator(self.target(g.target), self.iterable(g.iter), conditions)
             )

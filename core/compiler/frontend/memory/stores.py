@@ -30,7 +30,7 @@ them. Derivatives need no rule: the program stays functional.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -120,18 +120,26 @@ class Guard:
 
     Attributes:
         strides: those that it may have as a view of one of them, by `born`; None: not known.
+        born: of its own array. direct: of those that a path has, which may be others in turn.
+        kin: of other joined arrays, made before, that it may be one with: they may both be one
+            that is not in use any more.
     """
 
-    __slots__ = ("clocks", "s", "shared", "sources", "strides")
+    __slots__ = ("born", "clocks", "direct", "kin", "s", "shared", "sources", "strides")
 
     def __init__(
         self,
-        s: Specialiser,
+        own: Memory,
         memories: Iterable[Memory],
         shared: bool = False,
         strides: Mapping[int, set[tuple[int, ...]]] | None = None,
     ) -> None:
-        self.s = s
+        self.s = own.s
+        self.born = own.born
+        self.direct: frozenset[int] = frozenset()
+        self.kin: frozenset[int] = frozenset()
+        own.guard = self
+        own.s.guards.append(ref(own))
         self.strides = strides
         kept = list(memories)
         self.sources = {m.born: ref(m) for m in kept}
@@ -145,9 +153,13 @@ class Guard:
 
         It may where it shares its memory with none that is still in use.
         """
-        if not self.shared and any(True for _ in self.live()):
+        if not self.shared and self._is_one():
             gc.collect()  # A cycle of references must not decide what compiles.
-        return not self.shared and not any(True for _ in self.live())
+        return not self.shared and not self._is_one()
+
+    def _is_one(self) -> bool:
+        """Whether it may be one with an array that is in use."""
+        return any(self.live()) or any(self.born in other.kin for other in guards(self.s))
 
     def live(self) -> Iterator[Memory]:
         for found in self.sources.values():
@@ -265,10 +277,32 @@ def guarded(s: Specialiser, value: Value, others: Iterable[Any]) -> Tensor:
     memories = [m for o in others if type(o) is Tensor and (m := memory_of(s, o)) is not None]
     made = Tensor(value, kind=ARRAY)
     if memories:
-        made.memory = Memory(s, value, next(_serial), False)
-        made.memory.scope = _NOWHERE
-        made.memory.guard = Guard(s, sources_of(memories), shared=True)
+        made.memory = elsewhere(s, value)
+        guard = Guard(made.memory, sources_of(memories), shared=True)
+        guard.direct = frozenset(m.born for m in memories)
+        guard.kin = kin(s, guard.direct, made.memory.born)
     return made
+
+
+def elsewhere(s: Specialiser, value: Value) -> Memory:
+    """The memory of an array that may be one of others."""
+    memory = Memory(s, value, next(_serial), False)
+    memory.scope = _NOWHERE
+    return memory
+
+
+def guards(s: Specialiser) -> list[Guard]:
+    """Those of the joined arrays that are in use."""
+    found = [(r, m) for r in s.guards if (m := r()) is not None]
+    s.guards = [r for r, _ in found]
+    return [m.guard for _, m in found if m.guard is not None]
+
+
+def kin(s: Specialiser, direct: Collection[int], before: int | None = None) -> frozenset[int]:
+    """The joined arrays, made before, that may be one of some arrays, all by `born`."""
+    return frozenset(
+        g.born for g in guards(s) if g.direct & set(direct) and (before is None or g.born < before)
+    )
 
 
 def sources_of(memories: Iterable[Memory]) -> list[Memory]:
@@ -401,161 +435,6 @@ def all_changed(regions: Iterable[Changed]) -> list[Memory]:
     """The arrays that any of some regions changed, in the order in which they were made."""
     found = {m: None for changed in regions for m in changed}
     return sorted(found, key=lambda m: m.born)
-
-
-class Past:
-    """An array that a name was bound to before a loop that binds the name again.
-
-    It does not keep the array in use: where nothing else does, it is the loop's to change.
-
-    Attributes:
-        plain: its value then, without a memory. may_be: it and the arrays that it might be itself,
-            by `born`. unknown: it may not be changed in any case.
-    """
-
-    __slots__ = ("fields", "kind", "lenses", "may_be", "memory", "plain", "unknown")
-
-    def __init__(self, s: Specialiser, x: Tensor) -> None:
-        memory = memory_of(s, x)
-        assert memory is not None, "it is an array"
-        self.plain = plain(x)
-        self.kind = x.kind
-        self.lenses = x.lenses
-        self.may_be = [m.born for m in sources_of([memory])]
-        self.unknown = _is_unknown(s, x)
-        self.memory = ref(memory)
-        names = [n for n in Memory.__slots__ if n != "__weakref__"]
-        self.fields = {n: getattr(memory, n) for n in names}
-
-    def sources(self) -> list[Memory]:
-        """What is still in use of the array, and of those that it may be itself."""
-        memory = self.memory()
-        guard: Guard | None = self.fields["guard"]
-        out = [] if memory is None else [memory]
-        return out if guard is None else [*out, *guard.live()]
-
-    def tensor(self, made: dict[int, Memory]) -> Tensor:
-        """The array as it was. made: the memories that came back before, by `born`."""
-        born = self.fields["born"]
-        memory = self.memory() or made.get(born)
-        if memory is None:
-            memory = made[born] = Memory.__new__(Memory)
-            for name, value in self.fields.items():
-                setattr(memory, name, value)
-        x = Tensor(self.plain.value, kind=self.kind)
-        x.memory, x.lenses = memory, self.lenses
-        return x
-
-
-class Columns:
-    """What the joined values of a branch or loop may be: columns of leaves, one leaf a path.
-
-    An array that two columns have on one path is shared between what they become; names that swap
-    their arrays share none. In a branch a column is named by its leaves: two names with equal
-    columns are bound to one array on each path, and so to one afterwards. In a loop it is named by
-    its place: names that start with one array need not go on with one.
-    """
-
-    def __init__(self, s: Specialiser, born: int | None = None) -> None:
-        """`born`: arrays made since are those of another round, which nothing else holds."""
-        self.s = s
-        self.born = born
-        #: On each path, the columns that have an array, which its `born` names.
-        self.places: dict[tuple[int, int], set[Any]] = {}
-        self.made: dict[Any, Tensor] = {}
-        self.kept: list[Sequence[Any]] = []
-
-    def add(self, key: Any, column: Sequence[Any]) -> None:
-        found = self._arrays(column)
-        if found:
-            self.kept.append(column)  # Its objects stay what their ids say.
-        for place in found:
-            self.places.setdefault(place, set()).add(key)
-
-    def joined(self, key: Any, value: Value, kind: int, column: Sequence[Any]) -> Tensor:
-        """The value of a column, after `add` of all columns."""
-        if key in self.made:
-            return self.made[key]
-        found = self._arrays(column)
-        if not found:
-            return Tensor(value, kind=kind)
-        shared = any(len(self.places[place]) > 1 for place in found)
-        made = self.made[key] = joined(self.s, value, kind, column, shared, self.born)
-        return made
-
-    def known(self, column: Sequence[Any]) -> tuple[frozenset[int], bool]:
-        """The arrays from before that a column's array may be, and whether it may be shared."""
-        found = self._arrays(column)
-        older = frozenset(b for _, b in found if self.born is None or b <= self.born)
-        shared = any(len(self.places[place]) > 1 for place in found)
-        return older, shared or any(_is_unknown(self.s, x) for x in column)
-
-    def _arrays(self, column: Sequence[Any]) -> list[tuple[int, int]]:
-        """The arrays of a column, each with the path that has it."""
-        found = []
-        for path, x in enumerate(column):
-            if type(x) is Past:
-                found += [(path, born) for born in x.may_be]
-            elif type(x) is Tensor and is_array(x) and (m := memory_of(self.s, x)) is not None:
-                found += [(path, source.born) for source in sources_of([m])]
-        return found
-
-
-def joined(
-    s: Specialiser,
-    value: Value,
-    kind: int,
-    leaves: Sequence[Any],
-    shared: bool = False,
-    born: int | None = None,
-) -> Tensor:
-    """Where paths meet: one of several tensors, of which the running program knows which."""
-    made = Tensor(value, kind=kind)
-    memories: list[Memory] = []
-    for leaf in leaves:
-        if type(leaf) is Past:
-            memories += leaf.sources()
-        elif type(leaf) is Tensor and (memory := memory_of(s, leaf)) is not None:
-            memories.append(memory)
-    unknown = shared or any(_is_unknown(s, leaf) for leaf in leaves)
-    if memories or any(type(leaf) is Past for leaf in leaves):
-        made.memory = Memory(s, value, next(_serial), False)
-        made.memory.scope = _NOWHERE
-        sources = [m for m in sources_of(memories) if born is None or m.born <= born]
-        made.memory.guard = Guard(s, sources, unknown, _strides(s, leaves))
-    return made
-
-
-def _strides(s: Specialiser, leaves: Sequence[Any]) -> dict[int, set[tuple[int, ...]]] | None:
-    """The strides of tensors in their memories, by `born`; None where they are not known."""
-    found: dict[int, set[tuple[int, ...]]] = {}
-    for leaf in leaves:
-        memory = memory_of(s, leaf) if type(leaf) is Tensor else None
-        if type(leaf) is Past:
-            return None
-        if memory is None:
-            continue
-        if memory.guard is None:
-            found.setdefault(memory.born, set()).add(layout_of(memory, leaf.lenses).strides)
-        elif leaf.lenses or memory.guard.strides is None:
-            return None
-        else:
-            for born, strides in memory.guard.strides.items():
-                found.setdefault(born, set()).update(strides)
-    return found
-
-
-def _is_unknown(s: Specialiser, leaf: Any) -> bool:
-    """Whether it may be an array that is not to be changed in any case."""
-    if type(leaf) is Past:
-        return leaf.unknown
-    if type(leaf) is not Tensor:
-        return isinstance(leaf, np.ndarray)
-    memory = memory_of(s, leaf)
-    if memory is None:
-        return leaf.shape != ()
-    guard = memory.guard
-    return bool(leaf.lenses or memory.fixed or (guard is not None and guard.shared))
 
 
 def type_of(memory: Memory) -> TensorType:
