@@ -148,8 +148,8 @@ def _judged(text: str, in_python: str, backend: str) -> Verdict:
         return stated
 
 
-#: A number that is complex on some path is so on all, and so is an array that is made of it.
-_COMPLEX = f"{WIDER} array of complex"
+#: A number that is complex on some path is so on all, and so is what is made of it.
+_COMPLEX = (f"{WIDER} array of complex", f"{WIDER} complex")
 
 #: What is looked past for the rest of a program.
 _MILD = (WIDER, ZERO)

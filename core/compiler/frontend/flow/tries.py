@@ -197,6 +197,7 @@ def _where(name: str) -> tuple[str, str]:
 def run_try(s: Specialiser, node: hir.Try, frame: Frame) -> None:
     """A `try`, its handlers, `else` and `finally`."""
     s.at(node.loc)
+    before = _code(s)
     with raises.path(s) as ended:
         if node.handlers:
             _handled(s, node, frame)
@@ -207,9 +208,20 @@ def run_try(s: Specialiser, node: hir.Try, frame: Frame) -> None:
             s.at(node.loc)
             text = "an error may pass this `finally` on its way to a handler around it"
             raise s.error("DL102", text, "handle the error in this `try`")
+        passing = ended or _code(s) is not before
+        before = _code(s)
         statements.run(s, node.last, frame)
+        if passing and _code(s) is not before:
+            s.at(node.loc)
+            text = "an error of this `finally` may take the place of one that passes it"
+            raise s.error("DL102", text, "handle the error in this `try`")
     if ended:
         raise Raised("what this `try` does not handle")
+
+
+def _code(s: Specialiser) -> Any:
+    """The code of the error that was met first: another value once there may be one."""
+    return None if s.faults is None else s.faults.memories[0].value
 
 
 def _handled(s: Specialiser, node: hir.Try, frame: Frame) -> None:
