@@ -106,9 +106,9 @@ class Columns:
         if not found:
             return Tensor(value, kind=kind)
         shared = any(len(self.places[place]) > 1 for place in found)
-        beside = {m.born for x in self.made.values() if (m := x.memory) is not None}
+        others = {m.born for x in self.made.values() if (m := x.memory) is not None}
         made = self.made[key] = joined(
-            self.s, value, kind, column, shared, self.born, self.before, beside
+            self.s, value, kind, column, shared, self.born, self.before, others
         )
         return made
 
@@ -140,11 +140,11 @@ def joined(
     shared: bool = False,
     born: int | None = None,
     before: int | None = None,
-    beside: Collection[int] = (),
+    others: Collection[int] = (),
 ) -> Tensor:
     """Where paths meet: one of several tensors, of which the running program knows which.
 
-    beside: the arrays (`born`) that were joined in the same place, which differ from this one.
+    others: the arrays (`born`) that were joined in the same place, which differ from this one.
     """
     made = Tensor(value, kind=kind)
     memories: list[Memory] = []
@@ -166,7 +166,7 @@ def joined(
     if not direct:
         return made
     sources = [m for m in stores.sources_of(memories) if born is None or m.born <= born]
-    new = stores.kin(s, direct, before) - set(beside) - {m.born for m in memories}
+    new = stores.kin(s, direct, before) - set(others) - {m.born for m in memories}
     unknown = shared or bool(new) or any(_is_unknown(s, leaf) for leaf in leaves)
     made.memory = stores.elsewhere(s, value)
     guard = Guard(made.memory, sources, unknown, _strides(s, leaves))
