@@ -12,6 +12,7 @@ import itertools
 import math
 import operator
 import random
+import re
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from types import FunctionType, MethodType
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from . import numpys_faults
 from .orders import reordered
 
 _LIMIT = 2**63
@@ -44,7 +46,7 @@ def wraps_so(
 
 def _fit(value: Any) -> Any:
     """An int as one of 64 bits; of a list or tuple, its items."""
-    if isinstance(value, complex):
+    if isinstance(value, complex) and not _complex[0]:  # A power of floats.
         raise _Beyond("ArithmeticError")
     if type(value) is int:
         return (value + _LIMIT) % (2 * _LIMIT) - _LIMIT
@@ -54,6 +56,11 @@ def _fit(value: Any) -> Any:
             return tuple(items)
         value[:] = items
     return value
+
+
+#: Whether the program that runs has complex numbers of its own.
+_complex = [False]
+_HAS_COMPLEX = re.compile(r"complex|\dj\b")
 
 
 class _Beyond(BaseException):
@@ -299,6 +306,10 @@ def _errors(rng: random.Random, narrow: bool, alike: bool, reordered_only: bool)
     def watched(value: Any, sign: int = 0) -> Any:
         value = _fit(value)
         dtype = getattr(value, "dtype", np.dtype(float) if type(value) is float else None)
+        if np.iscomplexobj(value):
+            made = np.array(value, getattr(value, "dtype", complex))
+            made.real, made.imag = watched(made.real[...]), watched(made.imag[...])
+            return made if isinstance(value, np.ndarray) else type(value)(made[()])
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             sign = rng.choice((-1, 1)) if alike else 0
             made = [watched(v, sign) for v in value.ravel()]
@@ -429,6 +440,9 @@ def _form(value: Any) -> Any:
 def _numbers_excused(got: Any, want: Any, samples: list[Any], times: float) -> bool:
     from .judge import is_near
 
+    if np.iscomplexobj(want) and np.iscomplexobj(got):
+        parts = ([part(v) for v in (got, want, *samples)] for part in (np.real, np.imag))
+        return all(_numbers_excused(g, w, more, times) for g, w, *more in parts)
     near = is_near(got, want)
     for sample in samples:
         near = near | is_near(got, sample)
@@ -470,67 +484,6 @@ class _Stable(ast.NodeTransformer):
         return ast.copy_location(ast.Call(ast.Name("_stable", ast.Load()), [node.value], []), node)
 
 
-# -- a fault of NumPy's
-
-
-def sound(text: str) -> str:
-    """The program with a `np.negative` that reads what it is given, whatever it writes to, and
-    powers that do not depend on whether their exponents lie in memory as one number.
-    """
-    made = ast.unparse(_Sound().visit(ast.parse(text)))
-    return made if "_negative" in made or "_power" in made else text
-
-
-class _Sound(ast.NodeTransformer):
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        self.generic_visit(node)
-        if ast.unparse(node) not in ("np.negative", "np.power"):
-            return node
-        return ast.copy_location(ast.Name(f"_{node.attr}", ast.Load()), node)
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
-        self.generic_visit(node)
-        if not isinstance(node.op, ast.Pow) or not isinstance(node.target, ast.Name):
-            return node
-        now = [ast.Name(node.target.id, ast.Load()), node.value]
-        called = ast.Call(ast.Name("_power_in", ast.Load()), now, [])
-        return ast.copy_location(ast.Assign([node.target], called), node)
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        self.generic_visit(node)
-        if not isinstance(node.op, ast.Pow) or isinstance(node.right, ast.Constant):
-            return node
-        called = ast.Call(ast.Name("_power_of", ast.Load()), [node.left, node.right], [])
-        return ast.copy_location(called, node)
-
-
-def negative(x: Any, *args: Any, **keywords: Any) -> Any:
-    """`np.negative`, of a copy: of a strided view onto itself NumPy 2.4 reads other elements."""
-    return np.negative(x.copy() if isinstance(x, np.ndarray) else x, *args, **keywords)
-
-
-def power(x: Any, n: Any, *args: Any, **keywords: Any) -> Any:
-    """`np.power`: for one exponent of 0.5 NumPy 2.4 takes the root, which is NaN of -inf."""
-    dtype = np.result_type(x, n)
-    if args or keywords or not np.issubdtype(dtype, np.floating):
-        return np.power(x, n, *args, **keywords)
-    shape = (2, *np.broadcast_shapes(np.shape(x), np.shape(n)))
-    return np.power(*(np.full(shape, v, dtype) for v in (x, n)))[0]
-
-
-def power_of(x: Any, n: Any) -> Any:
-    """`x ** n`, with `power` for arrays."""
-    return power(x, n) if isinstance(x, np.ndarray) or isinstance(n, np.ndarray) else x**n
-
-
-def power_in(x: Any, n: Any) -> Any:
-    """What `x` is after `x **= n`."""
-    if not isinstance(x, np.ndarray):
-        return power_of(x, n)
-    np.copyto(x, power(x, n), casting="same_kind")
-    return x
-
-
 def stable_argsort(owner: Any) -> Any:
     """`owner.argsort`, of NumPy or of an array, that leaves equal elements in their order."""
 
@@ -548,6 +501,7 @@ def _run(text: str, more: dict[str, Any]) -> list[Any]:
     It is the result, the arguments, the module's values and what was printed, or the name of an
     error's class. As for the judge, an error ends a call and not the program.
     """
+    _complex[0] = _HAS_COMPLEX.search(text) is not None
     tree = ast.parse(text)
     for node in tree.body:
         if more and isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -575,10 +529,10 @@ def _run(text: str, more: dict[str, Any]) -> list[Any]:
 #: What a program that was rewritten here calls.
 HELPERS: dict[str, Any] = {
     "_stable": stable_argsort,
-    "_negative": negative,
-    "_power": power,
-    "_power_of": power_of,
-    "_power_in": power_in,
+    "_negative": numpys_faults.negative,
+    "_power": numpys_faults.power,
+    "_power_of": numpys_faults.power_of,
+    "_power_in": numpys_faults.power_in,
     "_matmul": operator.matmul,
 }
 

@@ -26,7 +26,7 @@ from delian.core.compiler.frontend.values import Tensor
 from delian.core.compiler.ir import DType
 from delian.core.compiler.traced import FLOAT, INT, SCALAR
 
-from . import causes
+from . import causes, numpys_faults
 from .samples import quiet
 
 EQUAL, REFUSED, DIFFERS = "equal", "refused", "differs"
@@ -111,7 +111,7 @@ def judge(text: str, backend: str = "reference") -> Verdict:
         found = _judged(text, text, backend)
         if found.mark != DIFFERS or found.code:
             return found
-        for rewritten, mark in ((causes.stable, TIES), (causes.sound, NUMPYS)):
+        for rewritten, mark in ((causes.stable, TIES), (numpys_faults.sound, NUMPYS)):
             if (other := rewritten(text)) != text:
                 again = _judged(text, other, backend)
                 if again.mark != DIFFERS:
@@ -327,6 +327,8 @@ def _is_same_text(got: str, want: str) -> bool:
 
 #: A zero with its sign, as a float's text has it.
 _SIGNED_ZERO = re.compile(r"(?<![\w.)\]])-(?=0(?:\.0*)?(?:e[+-]?\d+)?j?(?![\d.]))")
+_NOTHING = re.compile(r"\(-?0(?:\.0*)?\+?(-?[^()\s]*j)\)")
+_MINUS = re.compile(r"(?<=[\d.])-(?=0(?:\.0*)?j)")
 #: A row of an array of floats: NumPy pads each element for the longest one of the array.
 _PADDED = re.compile(rf"\[(?:{_FLOAT.pattern}|[-+]?(?:nan|inf)|[-+j,]|\s)++\]")
 _PADDING = re.compile(r"(?<=\[)\s+|\s+(?=[],])|\s+(?=[+-][\w.]+j)|\s+(?=\s)")
@@ -338,8 +340,12 @@ def _bare(row: re.Match[str]) -> str:
 
 
 def unsigned(text: str) -> str:
-    """A text without the signs of its zeros, and without the padding of its arrays."""
-    return _PADDED.sub(_bare, _SIGNED_ZERO.sub("", text))
+    """A text without the signs of its zeros, and without the padding of its arrays.
+
+    Of a complex number whose real part is zero Python shows the imaginary part alone.
+    """
+    plain = _MINUS.sub("+", _SIGNED_ZERO.sub("", text))
+    return _PADDED.sub(_bare, _NOTHING.sub(r"\1", plain))
 
 
 def numbers_of(text: str) -> tuple[str, list[float]]:
