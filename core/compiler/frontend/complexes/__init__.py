@@ -351,6 +351,9 @@ def out(s: Specialiser, z: Complex, result: Any, what: str, exact: bool) -> Comp
         text = f"{what} gives {describe(result)}, and `out` holds {z}"
         raise s.error("DL116", text, "assign instead: out[...] = result")
     array_changes.fits(s, made.re.shape, z.re.shape, what)
+    if exact and made.re.shape != z.re.shape:
+        text = f"{what} gives an array of shape {list(made.re.shape)}, and `out` is {z}"
+        raise s.error("DL115", text, "assign instead: out[...] = result")
     write(s, z, result, what)
     return z
 

@@ -12,10 +12,10 @@ import numpy as np
 from ...complex_numbers import Complex
 from ...ragged import Ragged
 from ...traced import ARRAY, SCALAR
-from .. import complexes
+from .. import complexes, operators
 from ..memory import array_changes, stores
 from ..numpy import arithmetic
-from ..values import Method, Tensor, describe
+from ..values import Method, Tensor, describe, is_static
 from . import lift, new, parts
 
 if TYPE_CHECKING:
@@ -24,12 +24,36 @@ if TYPE_CHECKING:
 Handler = Callable[..., Any]
 
 
-def astype(s: Specialiser, x: Any, dtype: Any) -> Any:
+def has_type(x: Any, dtype: Any) -> bool:
+    """Whether it is a complex number of the program, of this complex type."""
+    return type(x) is Complex and complexes.numpy_type(x) == np.dtype(dtype)
+
+
+def astype(
+    s: Specialiser,
+    x: Any,
+    dtype: Any,
+    order: Any = "K",
+    casting: Any = "unsafe",
+    subok: Any = True,
+    copy: Any = True,
+) -> Any:
     """`x.astype(dtype)`, where x or the type is complex."""
+    if order not in ("K", "A", "C") or not is_static((subok, copy)):
+        raise s.error("DL105", "`astype` of complex numbers takes no such `order` or `copy`")
     if not complexes.is_type(dtype):
         text = f"a complex array does not become one of {describe(dtype)}"
         raise s.error("DL116", f"{text}: NumPy drops the imaginary part", "take z.real")
     kind = SCALAR if complexes.kind(x) != ARRAY else ARRAY
+    have = complexes.numpy_type(x) if type(x) is Complex else arithmetic.dtype_of(s, x)[0].numpy
+    allowed = operators.python(s, lambda: np.can_cast(have, dtype, casting), "`astype`")
+    if not allowed:
+        text = f"NumPy casts {describe(x)} to no {np.dtype(dtype)} by casting={casting!r}"
+        raise s.error("DL116", text, "leave `casting` out")
+    if not copy and kind == ARRAY and has_type(x, dtype):
+        if order == "C":
+            raise s.error("DL105", "`astype` by copy=False copies where the order is another")
+        return x
     z = lift(s, x, complexes.part_type(s, dtype))
     return new(s, parts([z]), kind)
 
@@ -83,7 +107,7 @@ def attribute(s: Specialiser, z: Complex, name: str) -> Any:
     if name in _FUNCTIONS:
         return Method(name, z, lambda s, x, *a, **k: s.call(_FUNCTIONS[name], x, *a, **k))
     if name == "astype":
-        return Method(name, z, lambda s, x, dtype, *a, **k: astype(s, x, dtype))
+        return Method(name, z, astype)
     if name in ("fill", "sort"):
         return Method(name, z, _fill if name == "fill" else _sort)
     raise _no_attribute(s, z, name, [*_PART_METHODS, *_FUNCTIONS, *_PROPERTIES])
@@ -121,7 +145,9 @@ def _sort(s: Specialiser, z: Complex, axis: Any = -1) -> None:
 def method_of_real(s: Specialiser, name: str, x: Tensor, args: Sequence[Any], kwargs: Any) -> Any:
     """A method of a real array that was given a complex number or type."""
     if name == "astype":
-        return astype(s, x, args[0] if args else kwargs["dtype"])
+        from ..calls import run_handler
+
+        return run_handler(s, name, astype, (x, *args), kwargs)
     if name in ("dot", "sum", "mean", "prod", "cumsum", "cumprod", "clip"):
         z = astype(s, x, kwargs["dtype"]) if "dtype" in kwargs else x
         return s.call(

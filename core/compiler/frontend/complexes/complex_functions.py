@@ -9,7 +9,7 @@ import numpy as np
 
 from ...complex_numbers import Complex
 from ...ir import DType
-from ...traced import ARRAY, SCALAR
+from ...traced import ARRAY, FLOAT, INT, SCALAR
 from .. import complexes
 from ..definitions import np_complexes as formulas
 from ..memory import stores
@@ -46,12 +46,19 @@ def _array_or_number(s: Specialiser, value: Any) -> Complex:
     return complexes.present(s, elementwise.array(s, value))
 
 
+def _flag(s: Specialiser, row: Row, name: str, value: Any) -> bool:
+    """An argument that decides what is computed, so it must be known."""
+    if not is_static(value):
+        raise s.needs_static(value, f"`{name}` of `{row.name}`")
+    if isinstance(value, np.ndarray) or complexes.is_any(value):
+        raise s.error("DL105", f"`{name}` of `{row.name}` is {describe(value)}", "give a bool")
+    return bool(value)
+
+
 def _angle(s: Specialiser, row: Row, f: Any, z: Any, deg: Any = False) -> Any:
     pair = _array_or_number(s, z)
     made = formula(s, formulas.angle, *parts([pair]))
-    if not is_static(deg):
-        raise s.needs_static(deg, "`deg` of np.angle")
-    if deg:
+    if _flag(s, row, "deg", deg):
         made = arithmetic.multiply(s, made, 180 / np.pi)
     return given(s, made, [pair], SCALAR)
 
@@ -60,7 +67,10 @@ def converted(dtype: Any) -> Handler:
     """`np.complex64(x)` and `np.complex128(x)`."""
 
     def run(s: Specialiser, x: Any = 0) -> Any:
-        z = lift(s, elementwise.array(s, x), complexes.part_type(s, dtype))
+        value = elementwise.array(s, x)
+        if complexes.shape_of(value) and complex_attributes.has_type(value, dtype):
+            return value
+        z = lift(s, value, complexes.part_type(s, dtype))
         return new(s, parts([z]), SCALAR)
 
     return run
@@ -135,6 +145,8 @@ def _array(s: Specialiser, row: Row, f: Any, object: Any, *args: Any, **kwargs: 
     if asked is not None and not complexes.is_type(asked):
         raise s.error("DL116", f"a complex number does not become one of {describe(asked)}")
     value = array(s, object, None if asked is None else complexes.part_type(s, asked))
+    if not complexes.is_any(object):  # Its real part would be the array that is converted.
+        value = new(s, parts([value]), ARRAY)
     made = [row(s, f, [arithmetic.of_one_class(v)], kwargs) for v in (value.re, value.im)]
     return Complex(*made)
 
@@ -190,6 +202,8 @@ def _spread(
     z = _array_or_number(s, a)
     made = [s.call(np.var, v, axis, keepdims=keepdims) for v in (z.re, z.im)]
     total = s.call(np.add, *made)
+    if not isinstance(ddof, int | float | np.number) or complexes.is_any(ddof):
+        raise s.needs_static(ddof, f"`ddof` of `{row.name}`")
     if ddof != 0:
         count = reductions.count_along(z.re, shapes.axes_of(s, z.re, axis))
         total = s.call(np.multiply, total, count)
@@ -214,7 +228,7 @@ def _prod(s: Specialiser, row: Row, f: Any, a: Any, axis: Any = None, keepdims: 
     z = _array_or_number(s, a)
     values, at = _along(s, z, axis, 0)
     made = formula(s, formulas.prod, *values)
-    if keepdims:
+    if _flag(s, row, "keepdims", keepdims):
         ones = tuple(range(len(z.re.shape))) if axis is None else at
         made = [shapes.expand_dims(s, v, ones) for v in made]
     return new(s, made, SCALAR)
@@ -239,7 +253,7 @@ def _argmax(
         index = shapes.expand_dims(s, place, 0)
         made = [s.call(np.take_along_axis, v, index, 0) for v in values]
         made = [shapes.squeeze(s, v, 0) for v in made]
-    if keepdims:
+    if _flag(s, row, "keepdims", keepdims):
         ones = tuple(range(len(z.re.shape))) if axis is None else at
         made = [shapes.expand_dims(s, v, ones) for v in made]
     return given(s, made[0] if len(made) == 1 else tuple(made), [], SCALAR)
@@ -248,6 +262,7 @@ def _argmax(
 def _argsort(
     s: Specialiser, row: Row, f: Any, a: Any, axis: Any = -1, kind: Any = None, stable: Any = None
 ) -> Any:
+    reductions.check_sort(s, kind, stable)
     z = _array_or_number(s, a)
     values, at = _along(s, z, axis, -1)
     order = formula(s, formulas.argsort, *values)
@@ -275,7 +290,7 @@ def _array_equal(s: Specialiser, row: Row, f: Any, a1: Any, a2: Any, equal_nan: 
     dtype = complexes.common(s, (x, y))
     pairs = [lift(s, v, dtype) for v in (x, y)]
     same = formula(s, formulas.equal, *parts(pairs))
-    if equal_nan:
+    if _flag(s, row, "equal_nan", equal_nan):
         lost = [formula(s, formulas.isnan, *parts([v])) for v in pairs]
         same = arithmetic.bitwise_or(s, same, arithmetic.bitwise_and(s, *lost))
     return Tensor(s.call(np.all, same).value, True)
@@ -290,6 +305,8 @@ def _nan_to_num(s: Specialiser, row: Row, f: Any, x: Any, *args: Any, **kwargs: 
 
 def _norm(s: Specialiser, row: Row, f: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """Every norm but those of singular values is one of the sizes of the elements."""
+    if complexes.among([*args, *kwargs.values()]):  # The call would be one of complex numbers.
+        raise s.error("DL105", f"`{row.name}` takes a complex number as its array alone")
     size = s.call(np.absolute, _array_or_number(s, x))
     return row(s, f, [size, *args], kwargs)
 
@@ -339,6 +356,8 @@ def _solve(s: Specialiser, row: Row, f: Any, a: Any, b: Any) -> Any:
 
 def _inv(s: Specialiser, row: Row, f: Any, a: Any) -> Any:
     value = lift(s, elementwise.array(s, a))
+    if not value.re.shape:
+        raise s.error("DL115", f"`{row.name}` takes square matrices, not {describe(a)}")
     eye = shapes.eye(s, value.re.shape[-1], dtype=value.re.dtype.numpy)
     return _solve(s, row, f, value, eye)
 
@@ -348,10 +367,28 @@ def _in_place(s: Specialiser, row: Row, f: Any, target: Any, *rest: Any, **kwarg
     if type(target) is not Complex:
         text = f"`{row.name}` would write a complex number into {describe(target)}"
         raise s.error("DL116", text, "take its real part: z.real")
+    if row.name == "np.copyto":
+        _copyto(s, target, *rest, **kwargs)
+        return
+    if row.name == "np.fill_diagonal":
+        if len(rest) > 1:
+            kwargs, rest = {"wrap": rest[1], **kwargs}, rest[:1]
+        if "val" in kwargs:
+            rest = (kwargs.pop("val"),)
     *between, value = rest
     new_value = lift(s, value, target.re.dtype)
     for part, made in ((target.re, new_value.re), (target.im, new_value.im)):
         row(s, f, [part, *between, made], kwargs)
+
+
+def _copyto(
+    s: Specialiser, dst: Complex, src: Any, casting: Any = "same_kind", where: Any = True
+) -> None:
+    if complexes.among([casting, where]):
+        raise s.error("DL116", "np.copyto takes a name as `casting` and bools as `where`")
+    narrowed = lift(s, src, dst.re.dtype)
+    for part, made in ((dst.re, narrowed.re), (dst.im, narrowed.im)):
+        s.call(np.copyto, part, made, casting, where)
 
 
 def _shape(s: Specialiser, row: Row, f: Any, a: Any, *args: Any) -> Any:
@@ -370,14 +407,18 @@ def _result_type(s: Specialiser, row: Row, f: Any, *values: Any) -> Any:
     return complexes.NUMPY[complexes.common(s, kinds)]
 
 
-def _astype(s: Specialiser, row: Row, f: Any, x: Any, dtype: Any, /, *, copy: Any = True) -> Any:
-    return complex_attributes.astype(s, x, dtype)
+def _astype(s: Specialiser, row: Row, f: Any, x: Any, /, dtype: Any, *, copy: Any = True) -> Any:
+    return complex_attributes.astype(s, x, dtype, copy=copy)
 
 
 def _iscomplex(s: Specialiser, row: Row, f: Any, x: Any) -> Any:
     z = _array_or_number(s, x)
     test = arithmetic.equal if f is np.isreal else arithmetic.not_equal
-    return given(s, test(s, stores.plain(z.im), 0), [z], SCALAR)
+    made = test(s, stores.plain(z.im), 0)
+    python = z.re.kind & (FLOAT | INT) and f is np.isreal  # NumPy compares its imaginary part.
+    if python and z.re.kind & SCALAR:
+        raise complexes.several_classes(s, z)
+    return Tensor(made.value, True) if python else given(s, made, [z], SCALAR)
 
 
 def _as_strided(
@@ -402,7 +443,7 @@ OTHERS: dict[str, Handler] = {
     **dict.fromkeys(("zeros_like", "ones_like", "empty_like"), _like),
     "full": _full,
     "full_like": _full_like,
-    **dict.fromkeys(("array", "asarray", "ascontiguousarray"), _array),
+    **dict.fromkeys(("array", "asarray", "asanyarray", "ascontiguousarray"), _array),
     "average": _average,
     "linspace": _linspace,
     **dict.fromkeys(("var", "std"), _spread),

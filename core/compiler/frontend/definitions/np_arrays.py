@@ -308,7 +308,7 @@ def geomspace(start: Tensor, stop: Tensor, num: int = 50, endpoint: bool = True)
     if num > 0:  # The ends are exact, also infinite ones.
         made[0] = start
     if num > 1 and endpoint:
-        made[-1] = stop
+        made[-1] = np.where(np.isnan(first), first, stop)
     return made
 
 

@@ -340,8 +340,7 @@ def isclose(
     equal_nan: bool = False,
 ) -> Tensor:
     near = absolute(a - c, b - d) <= atol + rtol * absolute(c, d)
-    finite = isfinite(a, b) & isfinite(c, d)
-    close = np.where(finite, near, equal(a, b, c, d))
+    close = (near & isfinite(c, d)) | equal(a, b, c, d)
     return close | (isnan(a, b) & isnan(c, d)) if equal_nan else close
 
 

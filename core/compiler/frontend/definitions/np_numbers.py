@@ -281,7 +281,9 @@ def angle(z: Tensor, deg: bool = False) -> Tensor:
     return turn * (180 / np.pi) if deg else turn
 
 
-def isreal(x: Tensor) -> Tensor:
+def isreal(x: Tensor) -> Any:
+    if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
+        return True  # Python's comparison of its imaginary part with 0.
     return np.ones(np.shape(x), np.bool_)
 
 

@@ -54,6 +54,8 @@ def searchsorted(a: Tensor, v: Tensor, side: str = "left", sorter: Any = None) -
     if v.dtype.kind not in "biufc":
         raise ProgramError("DL119", "np.searchsorted: what is searched for is no number")
     if sorter is not None:
+        if np.shape(sorter) != a.shape:
+            raise ProgramError("DL113", "np.searchsorted: `sorter` has another size than `a`")
         a = np.take(a, sorter)
     n = a.shape[0]
     low = np.zeros(v.shape, np.int64)

@@ -313,6 +313,8 @@ def cov(
     aweights: Any = None,
 ) -> Tensor:
     rows = _rows(m, rowvar)
+    if rows.shape[0] == 0:  # Whatever `y` is.
+        return np.zeros((0, 0))
     if y is not None:
         rows = np.concatenate([rows, _rows(y, rowvar)])
     freedom = ddof if ddof is not None else 0 if bias else 1

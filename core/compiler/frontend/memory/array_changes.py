@@ -93,7 +93,7 @@ def update_item(s: Specialiser, op: str, x: Tensor, index: Any, make: Callable[[
         return
     old = s.subscript(x, index)
     value = make()
-    if type(old) is Tensor and stores.is_array(old) and not indexing.takes_arrays(s, x, index):
+    if type(old) is Tensor and stores.is_array(old) and not indexing.copies(s, x, index):
         update(s, op, old, value)
         return
     if type(old) is Ragged:

@@ -86,12 +86,17 @@ def settled(
     """The result of a row of the vocabulary, with its memory."""
     if not name.startswith(("np.", "ops.")):
         return result
-    if name in VIEWS:
-        return _of_numbers(s, result, args)
-    if name == "np.ascontiguousarray" and (made := _contiguous(s, result, args[0])) is not None:
+    ordered = name == "np.ascontiguousarray"
+    if name in ("np.asarray", "np.asanyarray"):
+        if kwargs.get("copy"):
+            return _each(s, result, args, False, False)
+        ordered = (args[2] if len(args) > 2 else kwargs.get("order")) == "C"
+    if ordered and (made := _contiguous(s, result, args[0])) is not None:
         return made
+    if name in VIEWS and not ordered:
+        return _of_numbers(s, result, args)
     copy = kwargs.get("copy", True)
-    unknown = name in UNKNOWN or copy is not True
+    unknown = name in UNKNOWN or copy is not True or ordered
     if name == "np.einsum" and len(args) < 3:
         unknown = True
     if name == "np.diag" and args and type(args[0]) is Tensor and len(args[0].shape) == 1:

@@ -109,13 +109,36 @@ def digitize(s: Specialiser, x: Any, bins: Any, right: Any = False) -> Any:
         steps = np.diff(edges.astype(np.float64))
         if (steps < 0).any() and (steps > 0).any():
             raise s.error("DL119", "bins must be monotonically increasing or decreasing")
+        lost = np.isnan(edges)
+        if lost.any() and ((steps < 0).any() or (lost[:-1] & ~lost[1:]).any()):
+            raise s.error("DL119", "NumPy's search among these bins depends on its NaN")
         rule = np_orders.digitize_downwards if (steps < 0).any() else rule
     else:
         x_bins = arithmetic.tensor(s, elementwise.array(s, bins))
         pair = [s.subscript(x_bins, part) for part in (slice(1, None), slice(None, -1))]
         falls = arithmetic.less(s, *pair).value
         refuses(s, falls, "NumPy has another rule for bins that fall here")
+        if x_bins.dtype.is_float:
+            after, before = (arithmetic.equal(s, v, v) for v in pair)
+            lost = arithmetic.bitwise_and(s, after, arithmetic.invert(s, before)).value
+            refuses(s, lost, "Python gives places that depend on a NaN among the bins")
     return formula(s, rule, x, bins, right)
+
+
+def histogram(
+    s: Specialiser,
+    a: Any,
+    bins: Any = 10,
+    range: Any = None,
+    density: Any = None,
+    weights: Any = None,
+) -> Any:
+    """Of edges with a NaN among them NumPy counts by differences of places, which are refused."""
+    edges = arithmetic.tensor(s, elementwise.array(s, bins)) if not isinstance(bins, str) else None
+    if edges is not None and edges.shape and edges.dtype.is_float:
+        lost = arithmetic.not_equal(s, edges, edges).value
+        refuses(s, lost, "Python gives counts that depend on a NaN among the edges")
+    return formula(s, np_orders.histogram, a, bins, range, density, weights)
 
 
 def nan_to_num(

@@ -34,6 +34,14 @@ def subscript(s: Specialiser, x: Tensor, index: Any) -> Tensor:
         from ..ragged import ragged_selection
 
         return ragged_selection.of_array(s, x, index)  # type: ignore[no-any-return]
+    if _holds_known_array(index):
+        made = _found(s, x, index)
+        return stores.fresh(s, made.value) if made.kind == ARRAY or made.shape else made
+    return _found(s, x, index)
+
+
+def _found(s: Specialiser, x: Tensor, index: Any) -> Tensor:
+    """A view of x, where no array indexes it."""
     items, dots = expanded(s, x, index)
     if any(_is_array(i) for i in items):
         return _advanced(s, x, items, dots)
@@ -118,6 +126,17 @@ def takes_arrays(s: Specialiser, x: Tensor, index: Any) -> bool:
     """Whether arrays index x, so that x[index] is a copy."""
     items = [_as_mask(s, i) for i in (index if isinstance(index, tuple) else (index,))]
     return any(isinstance(i, list) or (_is_array(i) and i.shape != ()) for i in items)
+
+
+def copies(s: Specialiser, x: Tensor, index: Any) -> bool:
+    """Whether x[index] is a copy, as by a known array without axes too."""
+    return _holds_known_array(index) or takes_arrays(s, x, index)
+
+
+def _holds_known_array(index: Any) -> bool:
+    """Whether a known array without axes is in it; NumPy copies, as by other arrays."""
+    items = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(i, np.ndarray) and i.ndim == 0 for i in items)
 
 
 def places(

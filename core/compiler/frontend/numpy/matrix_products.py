@@ -170,6 +170,9 @@ def einsum(s: Specialiser, subscripts: Any, *operands: Any, optimize: Any = Fals
     if len(terms) != len(operands):
         raise s.error("DL119", f"np.einsum: {len(terms)} terms and {len(operands)} operands")
     values = [arithmetic.strong(tensor(s, v)) for v in operands]  # NumPy makes arrays of them.
+    # It multiplies and sums in the type of all: one of two operands may be too narrow.
+    kind = arithmetic.result_dtype(s, values)[0]
+    values = [tensor(s, v, kind) for v in values]
     terms, dots = _without_dots(s, terms, values)
     if not arrow:
         letters = sorted(set("".join(terms)) - set(dots))

@@ -86,7 +86,7 @@ def sum_(
 ) -> Tensor:
     x = _accumulated(s, a, dtype, where, 0)
     if x.dtype is DType.BOOL:
-        return any_(s, Tensor(x), axis, keepdims)
+        return _begun(s, arithmetic.bitwise_or, any_(s, Tensor(x), axis, keepdims), initial)
     total = Tensor(reduced(s, "reduce_sum", x, reduced_axes(s, Tensor(x), axis), keepdims))
     return _begun(s, arithmetic.add, total, initial)
 
@@ -102,7 +102,7 @@ def prod(
 ) -> Tensor:
     x = _accumulated(s, a, dtype, where, 1)
     if x.dtype is DType.BOOL:
-        return all_(s, Tensor(x), axis, keepdims)
+        return _begun(s, arithmetic.bitwise_and, all_(s, Tensor(x), axis, keepdims), initial)
     product = Tensor(reduced(s, "reduce_prod", x, reduced_axes(s, Tensor(x), axis), keepdims))
     return _begun(s, arithmetic.multiply, product, initial)
 
@@ -286,7 +286,7 @@ def argmin(s: Specialiser, a: Any, axis: Any = None, *, keepdims: Any = False) -
     return _place(s, "argmin", a, axis, keepdims)
 
 
-def _check_sort(s: Specialiser, kind: Any, stable: Any) -> None:
+def check_sort(s: Specialiser, kind: Any, stable: Any) -> None:
     """NumPy says which sorts there are."""
     if kind is not None:
         if not isinstance(kind, str):
@@ -299,14 +299,14 @@ def argsort(
     s: Specialiser, a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None
 ) -> Tensor:
     """Always stable, whatever `kind` asks for."""
-    _check_sort(s, kind, stable)
+    check_sort(s, kind, stable)
     x = tensor(s, a) if axis is not None else ravel(s, a)
     k = axis_of(s, x, 0 if axis is None else axis)
     return Tensor(s.emit("argsort", x.value, axis=k))
 
 
 def sort(s: Specialiser, a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Tensor:
-    _check_sort(s, kind, stable)
+    check_sort(s, kind, stable)
     x = tensor(s, a) if axis is not None else ravel(s, a)
     k = axis_of(s, x, 0 if axis is None else axis)
     order = s.emit("argsort", x.value, axis=k)

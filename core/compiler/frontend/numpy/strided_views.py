@@ -19,8 +19,8 @@ from .. import operators
 from ..memory import stores
 from ..memory.views_of_arrays import Reshape, Window
 from ..operators import static_ints
-from ..values import Tensor, describe
-from . import arithmetic
+from ..values import Tensor, describe, is_static
+from . import arithmetic, shapes
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -151,6 +151,19 @@ def sliding_window_view(
         return stride_tricks.sliding_window_view(layout, window, axes)
 
     return _view(s, array, seen, what)
+
+
+def as_array(
+    s: Specialiser, a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None
+) -> Any:
+    """`np.asarray`: the array itself, where NumPy need not copy it (`shared_memory`)."""
+    if order not in (None, "C", "K", "A"):
+        text = f"np.asarray knows the orders C, K and A, not {describe(order)}"
+        raise s.error("DL119", text, "a program's arrays lie in row-major order")
+    if not is_static(copy):
+        raise s.needs_static(copy, "`copy` of np.asarray")
+    uncopied = False if copy is not None and not copy else None
+    return shapes.array(s, a, dtype, uncopied)
 
 
 def _view(s: Specialiser, x: Tensor, seen: Callable[[Any], Any], what: str) -> Tensor:

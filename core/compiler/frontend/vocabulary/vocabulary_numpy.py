@@ -198,7 +198,8 @@ _ORDER: tuple[Named, ...] = (
     *_definitions(np_orders, "lexsort partition argpartition searchsorted isin interp"),
     (np.digitize, checked_functions.digitize),
     (np.bincount, reductions.bincount),
-    *_definitions(np_orders, "histogram histogram_bin_edges"),
+    (np.histogram, checked_functions.histogram),
+    *_definitions(np_orders, "histogram_bin_edges"),
 )
 
 _SHAPES: tuple[Named, ...] = (
@@ -243,8 +244,8 @@ _SHAPES: tuple[Named, ...] = (
     *_definitions(np_arrays, "diagonal diag diagflat trace vander"),
     (np.copy, shapes.copy),
     (np.array, shapes.array),
-    (np.asarray, shapes.array),
-    (np.asanyarray, shapes.array),
+    (np.asarray, strided_views.as_array),
+    (np.asanyarray, strided_views.as_array),
     (np.ascontiguousarray, lambda s, a, dtype=None: shapes.array(s, a, dtype, ndmin=1)),
 )
 

@@ -464,6 +464,8 @@ def tensor_attribute(s: Specialiser, x: Tensor | Picked, name: str) -> Any:
 
 def _method(name: str, handler: Handler, s: Specialiser, x: Tensor, /, *a: Any, **k: Any) -> Any:
     function = getattr(np, name, None)
+    if name in ("all", "any") and len(a) > 1:  # Their order is not that of the functions.
+        raise s.error("DL105", f"`{name}` takes an axis by its place alone", "write `keepdims=`")
     if function is not None and name not in ("reshape", "transpose", "astype", "copy"):
         # The array itself is the function's first argument.
         (x, *a), k = positional_arguments.placed(function, handler, (x, *a), k)  # type: ignore[assignment]
