@@ -200,6 +200,10 @@ def test_the_sign_of_a_zero_is_stated_in_printed_text() -> None:
         ("3-0", "30", "value"),
         ("-05", "05", "value"),
         ("[1 2]", "[12]", "value"),
+        ("(-0-5j)", "-5j", ZERO),
+        ("(-0+5j)", "-5j", "value"),
+        ("[2.-0.j]", "[2.+0.j]", ZERO),
+        ("(10j)", "(1+0j)", "value"),
     ],
 )
 def test_only_the_signs_of_zeros_are_looked_past_in_a_text(got: str, want: str, said: str) -> None:

@@ -308,7 +308,7 @@ def text_difference(got: str, want: str) -> str:
     got, want = (_ADDRESS.sub("", text) for text in (got, want))
     if _is_same_text(got, want):
         return ""
-    signed = _SIGNED_ZERO.search(got) or _SIGNED_ZERO.search(want)
+    signed = any(p.search(text) for p in (_SIGNED_ZERO, _MINUS) for text in (got, want))
     return ZERO if signed and _is_same_text(unsigned(got), unsigned(want)) else "value"
 
 
