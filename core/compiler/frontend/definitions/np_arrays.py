@@ -50,12 +50,19 @@ def column_stack(tup: Sequence[Tensor]) -> Tensor:
     return np.concatenate(tall, axis=1)
 
 
+#: Of `array_split`: each is an array of the program.
+_PARTS_MAX = 10_000
+
+
 def array_split(ary: Tensor, indices_or_sections: Any, axis: int = 0) -> Any:
     if isinstance(indices_or_sections, list | tuple | np.ndarray):
         return np.split(ary, list(indices_or_sections), axis)
     size, count = np.shape(ary)[axis], int(indices_or_sections)
     if count < 1:
         raise ProgramError("DL119", "np.array_split: at least one part, please")
+    if count > _PARTS_MAX:
+        text = f"np.array_split makes at most {_PARTS_MAX} parts in a program, not {count:.6g}"
+        raise ProgramError("DL119", text)
     each, more = size // count, size % count
     cuts = [each * k + min(k, more) for k in range(1, count)]
     return np.split(ary, cuts, axis)
