@@ -22,6 +22,8 @@ VALUES: dict[str, Any] = {
     "a": np.arange(6.0),
     "p": 1.25,
     "q": 2,
+    "z": np.array([1.5 + 1j, -2.5j, 0.5, 2.5 + 3j, -0.5 - 1j, 1.5j, 4.0]),
+    "t": True,
 }
 
 #: Equal to NumPy's result, dtype and shape, or to the error that it raises.
@@ -165,6 +167,25 @@ SAME: list[Any] = [
     lambda x, h: (np.zeros_like(x[h]), np.ones_like(x[h]), np.full_like(x[h], 3), np.array(x[h])),
     lambda x, h: (x[h].ravel(), x[h].flatten(), x[h].copy(), np.ravel(x[h]), x[h].reshape(-1)),
     lambda x, h: (np.array_equal(x[h], x[h]), np.array_equal(x[h], x), np.shape(x[h]) == (4,)),
+    # What NumPy flattens first
+    lambda w, h: (np.take(w[h], 4), w[h].take([0, 5]), np.vdot(w[h].T, w[h])),
+    lambda w, x, t: (np.take(w, np.flatnonzero(x > 0)), np.take(x[t], [0, 0])),
+    lambda w, h: (np.flatnonzero(w[h]), np.flatnonzero(w[h].T), np.flatnonzero(w > 0)),
+    # Means in another type
+    lambda o, h: np.average(o[h], weights=o[h]),
+    lambda w, h: (np.average(w[h], axis=1, weights=w[h] + 3), np.average(w[h], weights=w[h] + 3)),
+    lambda w, h: (np.var(w[h], axis=1, dtype=np.float32), np.std(w[h], axis=1, dtype=np.float32)),
+    lambda x, h: (np.mean(x[h], dtype=int), np.mean(x[h], dtype=np.int8), np.mean(h[h])),
+    # Conditions of another length
+    lambda x, h: (np.compress(h[:2], x[x > 0]), np.extract(h[:3], x[x > 0])),
+    lambda x, k: (np.extract(x[x > 0] > 1, np.unique(k)), np.compress(x[x > 0] > 1, k)),
+    lambda x, h: np.compress(h, x[x > 0]),
+    # Arrays of no axes; one truth
+    lambda x, w, h: (x[h][..., 0], x[h][0, ...], w[h][..., 0, 0], w[h][0, ..., 1]),
+    lambda x, h: (np.allclose(x[h], x[h]), np.allclose(x[h], [1.5, 0.5, 2.5, 4.0])),
+    # Complex numbers
+    lambda z, x: (z[x > 0], z[x > 0].real, z[x > 0][0], z[x > 0][::-1], z[z.imag > 0][1:]),
+    lambda z, x: (isinstance(z[x > 0], np.ndarray), np.imag(z[x > 0]), z[x > 0][9]),
 ]
 
 
@@ -346,6 +367,16 @@ FUNCTIONS: list[Any] = [
 ]
 
 
+def scaled(array: Any) -> Any:
+    array *= 2
+    return array
+
+
+def added(array: Any, index: Any) -> Any:
+    array[index] += 1
+    return array
+
+
 def store(array: Any, index: Any, value: Any) -> Any:
     array[index] = value
     return array
@@ -385,11 +416,71 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda x: np.diff(x[x > 0], axis=None), "an axis"),
     (lambda x: np.diff(x[x > 0], -1), "-1 differences"),
     (lambda x: np.take_along_axis(np.unique(x), 2, 0), "an array of places"),
-    (lambda x: x[x > 0].copy(1.5), "order"),
+    (lambda x: x[x > 0].copy(1.5), "too many positional arguments"),
     (lambda x: x[x > 0].astype(int, casting="safe"), "casting"),
     (lambda x: np.nan_to_num(x[x > 0], x[x > 0]), "`copy` of `np.nan_to_num`"),
     (lambda w, h: np.append(w[h].T, 0, axis=1), "arrays of one rank"),
     (lambda x: np.vstack(x[x > 0]), "`np.vstack` needs the length"),
     (lambda x: np.sum(x[x > 0], where=x[x > 0] > 1), "`where` of `np.sum`"),
     (lambda x: np.multiply(x[x > 0], 2, where=x[x > 0] > 1), "`where` of `np.multiply`"),
+    # What would be another length, or another order
+    (lambda x: np.array(x[x > 0], ndmin=2), "`ndmin` of np.array needs the length"),
+    (lambda x: np.zeros_like(x[x > 0], shape=5), "`shape` of `np.zeros_like` is not taken"),
+    (lambda x: np.full_like(x[x > 0], 7, shape=3), "`shape` of `np.full_like` is not taken"),
+    (lambda w, h: np.ravel(w[h], order="F"), "an order of 'F' needs the length"),
+    (lambda w, h: w[h].ravel("F"), "an order of 'F' needs the length"),
+    (lambda w, h: w[h].flatten("F"), "an order of 'F' needs the length"),
+    (lambda w, h: np.asarray(w[h], order="C"), "depends on how the array lies in memory"),
+    (lambda w, x: np.average(w[x > 0], weights=x[x > 0]), "np.average with weights"),
+    (lambda x: np.mean(x[x > 0], dtype=bool), "np.mean in bool"),
+    (lambda x: np.var(x[x > 0], dtype=int), "round at each step"),
+    # Complex numbers
+    (lambda z, x: store(z[x > 0], 0, 5), "an assignment needs the length"),
+    (lambda z, x: scaled(z[x > 0]), "`*=` needs the length"),
+    (lambda z, x: z[x > 0] == z[x > 0], "`==` needs the length"),
+    (lambda z, x: -z[x > 0], "`-` needs the length"),
+    (lambda z, x: np.prod(z[x > 0]), "`np.prod` needs the length"),
+    (lambda z, x: np.max(z[x > 0]), "`np.max` needs the length"),
+    (lambda z, x: np.angle(z[x > 0]), "`np.angle` needs the length"),
+    (lambda z, x: abs(z[x > 0]), "`abs` needs the length"),
+    (lambda z, x: added(z, np.flatnonzero(x > 0)), "`+=` of entries needs the length"),
+    (lambda z, x: added(z.reshape(7, 1), (x > 0, 0)), "`+=` of entries needs the length"),
+    (lambda x: x[x > 0].astype(complex), "does not become"),
+    (lambda x: np.ones_like(x[x > 0], dtype=complex), "does not become"),
+    (lambda x: np.cumsum(x[x > 0], dtype=complex), "np.cumsum in complex numbers needs"),
+    (lambda x: np.interp(x[x > 0], [0, 1, 2], [0, 1j, 2]), "`np.interp` to complex numbers"),
+]
+
+#: Views of rows that a mask picks from `w`, or what NumPy may make one.
+VIEWS: list[Any] = [
+    lambda a: a[:, 0],
+    lambda a: a[:, 1:],
+    lambda a: a[..., 0],
+    lambda a: a[:, ::-1],
+    lambda a: a.T[0],
+    lambda a: a[:, None],
+    lambda a: a[None],
+    lambda a: a[0, ..., 0],
+    lambda a: np.ascontiguousarray(a),
+    lambda a: a.astype(float, order="C", copy=False),
+    lambda a: np.flip(a, 0),
+    lambda a: np.flip(a, 1),
+    lambda a: a.ravel(),
+    lambda a: np.ravel(a),
+]
+#: The array itself, or a copy.
+ARRAYS: list[Any] = [
+    lambda a: np.asarray(a),
+    lambda a: np.asanyarray(a),
+    lambda a: np.asarray(a, dtype=float),
+    lambda a: np.array(a, copy=False),
+    lambda a: a.astype(float, copy=False),
+    lambda a: np.ravel(a[0]).copy(),
+    lambda a: np.asarray(a, dtype=np.float32),
+    lambda a: np.array(a),
+    lambda a: a.astype(float),
+    lambda a: a.astype(np.float32, copy=False),
+    lambda a: a.flatten(),
+    lambda a: a[:, [0, 2]],
+    lambda a: a[[0, 1], :1],
 ]

@@ -20,6 +20,7 @@ import numpy as np
 from ... import tree
 from ...complex_numbers import Complex, is_complex
 from ...ir import DType
+from ...ragged import Ragged
 from ...traced import ARRAY, FLOAT, INT, SCALAR, same_static
 from ..containers import containers
 from ..definitions import np_complexes as formulas
@@ -99,7 +100,7 @@ def numpy_type(z: Complex) -> np.dtype[Any]:
 def kind(value: Any) -> int:
     """What a number is in Python, as a `Tensor.kind`: the kind of its parts."""
     if type(value) is Complex:
-        return int(value.re.kind)
+        return ARRAY if type(value.re) is Ragged else int(value.re.kind)
     return FLOAT if type(value) is complex else kind_of(value)
 
 
@@ -110,6 +111,8 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 def classes(z: Complex) -> list[Any]:
     """The Python classes that it may have."""
+    if is_picked(z):
+        return [np.ndarray]
     out: list[Any] = [float] if z.re.kind & INT else []
     out += [complex] if z.re.kind & FLOAT else []
     out += [numpy_type(z).type] if z.re.kind & SCALAR else []
@@ -119,6 +122,21 @@ def classes(z: Complex) -> list[Any]:
 def is_operand(value: Any) -> bool:
     """Whether an operator of complex numbers takes it: real numbers become complex."""
     return is_any(value) or is_number(value)
+
+
+def is_picked(value: Any) -> bool:
+    """Whether it is a complex array whose length the data decide: what a mask picked."""
+    return type(value) is Complex and type(value.re) is Ragged
+
+
+def whole(s: Specialiser, what: str, *values: Any) -> None:
+    """Refuses what a mask picked, where only its parts are taken."""
+    from .. import ragged
+
+    for value in values:
+        if is_picked(value):
+            hint = "take its parts: z[mask].real, z[mask].imag"
+            raise ragged.refused(s, what, value.re, hint)
 
 
 # Making pairs
@@ -211,6 +229,7 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         return s.call(np.matmul, a, b)
     if op not in BINARY:
         raise not_for_complex(s, f"`{op}`")
+    whole(s, f"`{op}`", a, b)
     dtype = common(s, (a, b))
     x, y = lift(s, a, dtype), lift(s, b, dtype)
     n = exponent(b) if op == "**" else None
@@ -272,6 +291,7 @@ def unary(s: Specialiser, op: str, a: Complex) -> Any:
     """`-z` or `+z`; `~z` is refused."""
     if op == "~":
         raise not_for_complex(s, "`~`")
+    whole(s, f"`{op}`", a)
     re, im = formula(s, formulas.negative if op == "-" else formulas.positive, *parts([a]))
     kind = SCALAR if a.re.kind == ARRAY and not a.re.shape else a.re.kind
     return new(s, (re, im), kind, _row_major(a))
@@ -279,6 +299,7 @@ def unary(s: Specialiser, op: str, a: Complex) -> Any:
 
 def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     """A comparison with a complex number: NumPy's are lexicographic, Python's have no order."""
+    whole(s, f"`{op}`", a, b)
     made_of = kind_of_result((a, b))
     python = made_of < SCALAR
     if made_of & (FLOAT | INT) and op not in ("==", "!="):
@@ -292,6 +313,7 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
 
 def truth(s: Specialiser, z: Complex) -> Any:
     """Whether it is not zero."""
+    whole(s, "the truth of an array", z)
     if shape_of(z) != ():
         return arithmetic.truth(s, z.re)  # Refuses with its own words.
     return formula(s, formulas.truth, *parts([z])).value
@@ -309,6 +331,8 @@ def not_for_complex(s: Specialiser, what: str) -> Exception:
 def subscript(s: Specialiser, z: Any, index: Any) -> Any:
     """`z[index]`: views of both parts."""
     z = present(s, z)
+    if is_picked(z):
+        return Complex(s.subscript(z.re, index), s.subscript(z.im, index))
     if z.re.weak:
         raise s.error("DL119", "a Python complex has no items")
     return Complex(indexing.subscript(s, z.re, index), indexing.subscript(s, z.im, index))
@@ -318,6 +342,7 @@ def store(s: Specialiser, z: Complex, index: Any, value: Any) -> None:
     """`z[index] = value`."""
     from ..memory import array_changes
 
+    whole(s, "an assignment", z, value)
     new = lift(s, value, z.re.dtype)
     array_changes.store(s, z.re, index, new.re)
     array_changes.store(s, z.im, index, new.im)
@@ -327,6 +352,7 @@ def update(s: Specialiser, op: str, z: Complex, value: Any) -> None:
     """`z op= value` on an array."""
     from .. import operators
 
+    whole(s, f"`{op}=`", z, value)
     stores.changeable(s, z.re)
     write(s, z, operators.binary(s, op, plain(z), value), f"`{op}=`")
 
@@ -363,6 +389,7 @@ def update_item(s: Specialiser, op: str, z: Complex, index: Any, make: Callable[
     from .. import operators
     from ..memory import array_changes
 
+    whole(s, f"`{op}=`", z)
     stores.changeable(s, z.re)
     im, _ = indexing.opened(s, z.im, index)
     re, index = indexing.opened(s, z.re, index)
@@ -376,6 +403,7 @@ def update_item(s: Specialiser, op: str, z: Complex, index: Any, make: Callable[
             array_changes.store_masked(s, part, index, made, True)
         return
     old = subscript(s, z, index)
+    whole(s, f"`{op}=` of entries", old)
     value = make()
     result = operators.binary(s, op, plain(old), value)
     if shape_of(old) != ():

@@ -103,12 +103,24 @@ PRODUCTS: dict[str, tuple[int, int, bool]] = {
 }
 
 
+#: Functions that take what a mask picked, for they ask about its parts or for them.
+_ASKING = frozenset(
+    (
+        *("np.real", "np.imag", "np.iscomplexobj", "np.isrealobj", "np.shape", "np.size"),
+        *("np.ndim", "np.var", "np.std", "np.nan_to_num", "type", "isinstance", "len"),
+        *("hasattr", "getattr"),
+    )
+)
+
+
 def call(s: Specialiser, row: Row, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """A function that was given a complex number or type."""
     from ..calls import run_handler
     from .complex_functions import OTHERS
     from .complex_python import PYTHON
 
+    if row.name not in _ASKING:
+        complexes.whole(s, f"`{row.name}`", *numbers_in([*args, *kwargs.values()]))
     if row.name in PYTHON:
         return _run(s, row, f, PYTHON[row.name], args, kwargs)
     name = row.name.removeprefix("np.")

@@ -66,6 +66,8 @@ def _first(value: Any) -> Ragged | None:
 def new(s: Specialiser, data: Any, count: Any, axis: int = 0) -> Ragged:
     """One that was just computed, with memory of its own."""
     s.ragged = True
+    if type(data) is not Tensor:
+        raise s.error("DL116", f"{describe(data)} cannot have a length that the data decide")
     return Ragged(stores.fresh(s, data.value), count, axis)
 
 

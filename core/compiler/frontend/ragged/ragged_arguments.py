@@ -23,6 +23,13 @@ _SETTINGS = frozenset(
     )
 )
 
+#: Functions that give the array itself where they can.
+_KEEPING = frozenset(("np.asarray", "np.asanyarray"))
+
+
+def _is_of_rows(args: Sequence[Any]) -> bool:
+    return bool(args) and type(args[0]) is Ragged and len(args[0].data.shape) > 1
+
 
 def checked(
     s: Specialiser, name: str, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -35,6 +42,13 @@ def checked(
     if given.get("where", True) is not True:
         text = f"`where` of `{name}` is not taken with an array whose length depends on the data"
         raise s.error("DL115", text, "choose elements by both masks before, as in x[a & b]")
+    if given.get("shape") is not None and name.endswith("_like"):
+        text = f"`shape` of `{name}` is not taken with an array whose length depends on the data"
+        raise s.error("DL105", text, "make one of a known shape: np.zeros(shape)")
+    kept = name in _KEEPING or (name == "np.array" and given.get("copy", True) is not True)
+    if kept and given.get("order") not in (None, "K") and _is_of_rows(args):
+        text = f"whether `{name}` with an order copies depends on how the array lies in memory"
+        raise s.error("DL105", text, "copy it, or leave out the order")
     for key in _SETTINGS.intersection(given):
         value = given[key]
         if type(value) is Ragged or (is_number(value) and arithmetic.shape_of(value) != ()):

@@ -13,7 +13,7 @@ from ...traced import BOOL, FLOAT, INT
 from ..memory import array_changes
 from ..numpy import arithmetic
 from ..values import Method, RaggedList, describe
-from . import new, plain, ragged_functions, ragged_lists, rank, refused, shape, size
+from . import plain, ragged_functions, ragged_lists, rank, refused, shape, size
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -57,7 +57,10 @@ def _as_of_arrays(name: str) -> Callable[..., Ragged]:
         from ..vocabulary.vocabulary_table import tensor_attribute
 
         made = s.call(tensor_attribute(s, plain(r), name), *args, **kwargs)
-        return new(s, made, r.count, r.axis)
+        copied = kwargs.get("copy", args[4] if len(args) > 4 else True)
+        kept = name == "astype" and copied is not True
+        surely = "order" not in kwargs and len(args) < 2
+        return ragged_functions.remade(s, r, made, kept, surely)
 
     return run
 
@@ -93,7 +96,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "fill": _fill,
     "copy": _as_of_arrays("copy"),
     "tolist": _tolist,
-    "flatten": lambda s, r: ragged_functions.ravel(s, np.copy, r),
+    "flatten": lambda s, r, order="C": ragged_functions.ravel(s, np.copy, r, order),
     "reshape": _reshape,
     "transpose": _transpose,
     "sort": ragged_functions.sort_in_place,

@@ -15,6 +15,7 @@ from ...ragged import Ragged
 from .. import operators
 from ..memory import stores
 from ..numpy import arithmetic, indexing
+from ..numpy.formulas import fails
 from ..operators import static_int
 from ..values import Tensor, describe, is_number
 from . import (
@@ -145,6 +146,10 @@ def _floats(s: Specialiser, a: Ragged, dtype: Any) -> Ragged:
     return Ragged(arithmetic.tensor(s, x, kind), a.count, a.axis)
 
 
+def _asked(dtype: Any) -> dict[str, Any]:
+    return {} if dtype is None else {"dtype": dtype}
+
+
 def mean(
     s: Specialiser,
     f: Any,
@@ -156,12 +161,18 @@ def mean(
 ) -> Any:
     axes = axes_of(s, a, axis, "np.mean")
     if a.axis not in axes:
-        return _off(s, a, f, axes, keepdims, **({} if dtype is None else {"dtype": dtype}))
+        return _off(s, a, f, axes, keepdims, **_asked(dtype))
     wide = dtype is None and a.data.dtype is DType.F16  # As in `reductions.mean`.
     x = _floats(s, a, np.float32 if wide else dtype)
-    total = s.call(np.sum, filled(s, x, 0), axis=axes, keepdims=keepdims)
-    made = arithmetic.divide(s, total, _spread(s, a, axes, x.data.dtype))
-    return arithmetic.tensor(s, made, DType.F16) if wide else made
+    kind = x.data.dtype
+    if kind is DType.BOOL:
+        text = "np.mean in bool is a truth, not a mean"
+        raise s.error("DL116", text, "convert the result: np.mean(x).astype(bool)")
+    extra = {} if kind.is_float else {"dtype": kind.numpy}
+    total = s.call(np.sum, filled(s, x, 0), axis=axes, keepdims=keepdims, **extra)
+    many = _spread(s, a, axes, kind if kind.is_float else DType.I64)
+    made = arithmetic.divide(s, total, many)
+    return arithmetic.tensor(s, made, DType.F16 if wide else kind)
 
 
 def var(
@@ -176,13 +187,19 @@ def var(
 ) -> Any:
     axes = axes_of(s, a, axis, "np.var")
     if a.axis not in axes:
-        return _off(s, a, f, axes, keepdims, ddof=ddof)
-    x = _floats(s, a, dtype)
-    centre = mean(s, np.mean, x, axes, x.data.dtype.numpy, keepdims=True)
+        return _off(s, a, f, axes, keepdims, ddof=ddof, **_asked(dtype))
+    x = _floats(s, a, None)
+    kind = x.data.dtype if dtype is None else arithmetic.numpy_dtype(s, dtype)
+    if not kind.is_float:
+        text = f"np.var and np.std in {kind.value} round at each step"
+        raise s.error("DL116", text, "convert the result: np.var(x).astype(dtype)")
+    # NumPy takes the mean in `dtype`, and what it takes it from as it is.
+    centre = mean(s, np.mean, x, axes, kind.numpy, keepdims=True)
     far = arithmetic.subtract(s, plain(x), centre)
-    far = arithmetic.select(s, valid(s, x), far, Tensor(s.scope.number(0, x.data.dtype)))
-    total = s.call(np.sum, arithmetic.multiply(s, far, far), axis=axes, keepdims=keepdims)
-    free = arithmetic.subtract(s, _spread(s, a, axes, x.data.dtype), ddof)
+    far = arithmetic.select(s, valid(s, x), far, Tensor(s.scope.number(0, far.dtype)))
+    squares = arithmetic.tensor(s, arithmetic.multiply(s, far, far), kind)
+    total = s.call(np.sum, squares, axis=axes, keepdims=keepdims)
+    free = arithmetic.subtract(s, _spread(s, a, axes, kind), ddof)
     return arithmetic.divide(s, total, arithmetic.maximum(s, free, 0))
 
 
@@ -198,7 +215,7 @@ def std(
 ) -> Any:
     axes = axes_of(s, a, axis, "np.std")
     if a.axis not in axes:
-        return _off(s, a, f, axes, keepdims, ddof=ddof)
+        return _off(s, a, f, axes, keepdims, ddof=ddof, **_asked(dtype))
     squares = var(s, f, a, axis, dtype, ddof, keepdims=keepdims)
     # Of one element it is 0, or NaN: its own root, with a slope that is not NaN.
     single = arithmetic.equal(s, _spread(s, a, axes, squares.dtype), 1)
@@ -286,10 +303,12 @@ def running(identity: int) -> Callable[..., Any]:
     """`cumsum`, `cumprod`."""
 
     def run(s: Specialiser, f: Any, a: Any, axis: Any = None, dtype: Any = None) -> Any:
-        extra = {} if dtype is None else {"dtype": dtype}
+        extra = _asked(dtype)
         if not _along(s, a, axis, f"np.{f.__name__}"):
             return new(s, s.call(f, plain(a), axis=axis, **extra), a.count, a.axis)
         data = s.call(f, filled(s, a, identity), axis=a.axis, **extra)
+        if type(data) is not Tensor:
+            raise refused(s, f"np.{f.__name__} in complex numbers", a)
         return new(s, normal(s, Ragged(data, a.count, a.axis)), a.count, a.axis)
 
     return run
@@ -319,6 +338,8 @@ def diff(s: Specialiser, f: Any, a: Any, n: Any = 1, axis: Any = -1) -> Any:
 def product(s: Specialiser, f: Any, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
     """`dot`, `matmul`, `inner`, `vdot`: over the axis of unknown length, or row by row."""
     name = f"np.{f.__name__}"
+    if f is np.vdot:  # It flattens both.
+        a, b = (s.call(np.ravel, v) for v in (a, b))
     for v in (a, b):
         if type(v) is not Ragged and not is_number(v):
             raise s.error("DL119", f"{name} does not take {describe(v)}")
@@ -396,7 +417,35 @@ def norm(
 
 def like(s: Specialiser, f: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
     """`zeros_like` and its kind, `np.array`, `copy`."""
-    return new(s, stores.plain(s.call(f, plain(a), *args, **kwargs)), a.count, a.axis)
+    if static_int(s, kwargs.get("ndmin", 0), "`ndmin` of np.array") > rank(a):
+        raise refused(s, "`ndmin` of np.array", a, "y[None] adds an axis")
+    made = s.call(f, plain(a), *args, **kwargs)
+    kept = _KEEPING.get(f.__name__) or (f is np.array and kwargs.get("copy", True) is not True)
+    ordered = "order" in kwargs or len(args) > 1 or f is np.ascontiguousarray
+    return remade(s, a, made, bool(kept), not ordered)
+
+
+#: Functions that give the array itself where its type is the one asked for.
+_KEEPING = dict.fromkeys(("asarray", "asanyarray", "ascontiguousarray"), True)
+
+
+def remade(s: Specialiser, a: Ragged, made: Any, kept: bool, surely: bool) -> Ragged:
+    """An array of as many elements that was made of one.
+
+    kept: it is the array itself where the types are the same; surely: in any layout of its memory.
+    """
+    if type(made) is not Tensor:
+        text = f"{describe(a)} does not become {describe(made)}"
+        raise refused(s, text, a, "convert the whole array before a mask picks from it")
+    if not kept or made.dtype is not a.data.dtype:
+        return new(s, stores.plain(made), a.count, a.axis)
+    return a if surely else viewed(s, a, made, a.count, a.axis)
+
+
+def viewed(s: Specialiser, a: Ragged, data: Any, count: Any, axis: int) -> Ragged:
+    """An array that NumPy makes a view of another, or may make one."""
+    s.ragged = True
+    return Ragged(stores.guarded(s, data.value, [a.data]), count, axis)
 
 
 def transpose(s: Specialiser, f: Any, a: Any, axes: Any = None) -> Any:
@@ -407,9 +456,17 @@ def transpose(s: Specialiser, f: Any, a: Any, axes: Any = None) -> Any:
     return Ragged(stores.guarded(s, data.value, [a.data]), a.count, order.index(a.axis))
 
 
-def ravel(s: Specialiser, f: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
+def ravel(s: Specialiser, f: Any, a: Any, order: Any = "C") -> Any:
+    """`np.ravel`; with `np.copy` for f, `flatten`."""
     if rank(a) == 1:
         return a if f is np.ravel else like(s, np.copy, a)
+    if order != "C":
+        raise refused(s, f"an order of {order!r}", a, "transpose it first: y.T.ravel()")
+    made = _raveled(s, a)
+    return made if f is np.copy else viewed(s, a, made.data, made.count, 0)
+
+
+def _raveled(s: Specialiser, a: Ragged) -> Ragged:
     n = a.data.type.size
     flat = indexing.reshape(s, a.data.value, (n,))
     if a.axis:
@@ -436,18 +493,28 @@ def reshape(s: Specialiser, f: Any, a: Any, *given: Any, **kwargs: Any) -> Any:
 
 def flip(s: Specialiser, f: Any, m: Any, axis: Any = None) -> Any:
     if _along(s, m, axis, "np.flip"):
-        index = (*(slice(None),) * m.axis, slice(None, None, -1))
-        return like(s, np.copy, ragged_selection.subscript(s, m, index))
-    return like(s, f, m, axis)
+        return ragged_selection.sliced(s, m, slice(None, None, -1))
+    return viewed(s, m, s.call(f, plain(m), axis), m.count, m.axis)
 
 
 def average(s: Specialiser, f: Any, a: Any, axis: Any = None, weights: Any = None) -> Any:
     if weights is None:
         return s.call(np.mean, a, axis)
-    if type(a) is not Ragged or type(weights) is not Ragged or not same_count(a, weights):
+    both = type(a) is Ragged and type(weights) is Ragged
+    if not both or not same_count(a, weights) or (a.axis, rank(a)) != (weights.axis, rank(weights)):
         raise refused(s, "np.average with weights", a, "select weights as the numbers are selected")
-    total = s.call(np.sum, operators.binary(s, "*", a, weights), axis)
-    return operators.binary(s, "/", total, s.call(np.sum, weights, axis))
+    if a.data.shape != weights.data.shape:
+        raise refused(s, "np.average with weights of another shape", a)
+    x = _floats(s, a, None)
+    kind = arithmetic.result_dtype(s, (x.data, plain(weights)))[0]
+    w = Ragged(arithmetic.tensor(s, plain(weights), kind), a.count, a.axis)
+    total = s.call(np.sum, operators.binary(s, "*", x, w), axis)
+    heavy = s.call(np.sum, w, axis)
+    nothing = operators.compare(s, "==", heavy, 0)
+    if type(nothing) is Ragged:
+        nothing = filled(s, nothing, False)
+    fails(s, nothing.value, ZeroDivisionError, "Weights sum to zero, can't be normalized")
+    return operators.binary(s, "/", total, heavy)
 
 
 def ask_shape(s: Specialiser, f: Any, a: Any) -> Any:

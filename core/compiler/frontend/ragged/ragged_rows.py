@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ragged import Ragged
+from .. import complexes
 from ..numpy import positional_arguments
 from ..values import Tensor, is_static
 from . import among, elementwise, new, plain, ragged_arguments, rank, refused
@@ -96,11 +97,18 @@ def call(s: Specialiser, row: Row, f: Any, args: Sequence[Any], kwargs: Mapping[
     if name in LOOKING_UP:
         return _looked_up(s, row, f, args, kwargs, LOOKING_UP[name])
     if name in COMPOSED or name in ("nonzero", "flatnonzero", "unique", "compress", "extract"):
-        return run_handler(s, row.name, row.handler, args, kwargs)
+        whole = [s.array(v) if isinstance(v, list) else v for v in args]
+        made = run_handler(s, row.name, row.handler, whole, kwargs)
+        return Tensor(made.value, True) if name == "allclose" else made
     found = next((v for v in (*args, *kwargs.values()) if type(v) is Ragged), None)
     if name == "take" and len(args) == 2 and not kwargs:
-        return s.subscript(args[0], args[1])
+        flat = args[0] if _is_vector(args[0]) else s.call(np.ravel, args[0])
+        return s.subscript(flat, args[1])
     raise refused(s, f"`{row.name}`", found if found is not None else list(args))
+
+
+def _is_vector(value: Any) -> bool:
+    return (rank(value) if type(value) is Ragged else len(complexes.shape_of(value))) == 1
 
 
 def _each(
@@ -138,5 +146,7 @@ def _looked_up(
         found = next(v for v in (*args, *kwargs.values()) if type(v) is Ragged)
         raise refused(s, f"`{row.name}`", found)
     made = row(s, f, [*args[:at], plain(r), *args[at + 1 :]], kwargs)
-    assert type(made) is Tensor and len(made.shape) == rank(r) and not is_static(made)
+    if type(made) is not Tensor:
+        raise refused(s, f"`{row.name}` to complex numbers", r, "look up either part")
+    assert len(made.shape) == rank(r) and not is_static(made)
     return new(s, made, r.count, r.axis)

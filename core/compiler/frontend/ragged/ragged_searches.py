@@ -53,9 +53,8 @@ def nonzero(s: Specialiser, a: Any) -> tuple[Ragged, ...]:
 
 
 def flatnonzero(s: Specialiser, a: Any) -> Ragged:
-    if type(a) is not Ragged:
-        a = shapes.ravel(s, tensor(s, elementwise.array(s, a)))
-    return nonzero(s, a)[0]
+    flat = s.call(np.ravel, a if type(a) is Ragged else tensor(s, elementwise.array(s, a)))
+    return nonzero(s, flat)[0]
 
 
 def argwhere(s: Specialiser, a: Any) -> Ragged:
@@ -86,9 +85,9 @@ def compress(s: Specialiser, condition: Any, a: Any, axis: Any = None) -> Any:
     if type(mask) is not Ragged and len(mask.shape) != 1:
         raise s.error("DL115", f"np.compress takes a vector of truths, not {describe(mask)}")
     if type(x) is Ragged or type(mask) is Ragged:
-        if axis:
+        if axis or (type(mask) is Ragged and rank(mask) > 1):
             raise refused(s, "np.compress", x if type(x) is Ragged else mask)
-        return s.subscript(x, _as_bools(s, mask))
+        return s.subscript(x, nonzero(s, mask)[0])  # The mask may be shorter, or longer.
     x = tensor(s, x)
     k = shapes.axis_of(s, x, axis)
     short = mask.shape[0]
@@ -101,8 +100,6 @@ def compress(s: Specialiser, condition: Any, a: Any, axis: Any = None) -> Any:
 
 
 def _as_bools(s: Specialiser, mask: Any) -> Any:
-    if type(mask) is Ragged:
-        return Ragged(tensor(s, plain(mask), DType.BOOL), mask.count, mask.axis)
     return tensor(s, stores.plain(mask), DType.BOOL)
 
 

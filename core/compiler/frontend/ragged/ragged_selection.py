@@ -187,6 +187,13 @@ def _is_whole(item: Any) -> bool:
 def subscript(s: Specialiser, r: Ragged, index: Any) -> Any:
     """`r[index]`."""
     items = list(index) if isinstance(index, tuple) else [index]
+    part = _subscript(s, r, items)
+    if any(i is Ellipsis for i in items) and type(part) is Tensor and not part.shape:
+        return stores.guarded(s, part.value, [r.data])  # An array of no axes, and no number.
+    return part
+
+
+def _subscript(s: Specialiser, r: Ragged, items: list[Any]) -> Any:
     items = [s.array(i) if isinstance(i, list) else i for i in items]
     used = sum(1 for i in items if i is not None and i is not Ellipsis)
     if used > rank(r):
@@ -199,21 +206,21 @@ def subscript(s: Specialiser, r: Ragged, index: Any) -> Any:
     plainly = all(i is None or _is_whole(i) for i in others)
     if isinstance(own, slice):
         cut = sliced(s, r, own)
-        return cut if plainly and None not in others else _others(s, cut, others, at)
+        return cut if plainly and None not in others else _others(s, cut, others, at, True)
     if not (plainly and None not in others) and r.axis:
         raise refused(s, "an index along several axes", r, "take one axis first: x[:, mask][0]")
     part = _entries(s, r, own)
     if plainly and None not in others:
         return part
     if type(part) is Ragged:
-        return _others(s, part, others, at)
+        return _others(s, part, others, at, False)
     rest = others[at + 1 :]
     lead = [] if arithmetic.shape_of(own) == () else [slice(None)]
     return s.subscript(part, (*others[:at], *lead, *rest))
 
 
-def _others(s: Specialiser, r: Ragged, items: list[Any], at: int) -> Any:
-    """By an index of the other axes."""
+def _others(s: Specialiser, r: Ragged, items: list[Any], at: int, view: bool) -> Any:
+    """By an index of the other axes; NumPy makes a view of it where no array is in the index."""
     arrays = [i for i in items if not (i is None or isinstance(i, slice | int | np.integer))]
     if len(arrays) > 1 or any(type(i) is Ragged or is_mask(i) for i in arrays):
         raise refused(s, "an index by several arrays", r, "take one axis first: x[mask][:, 0]")
@@ -221,7 +228,10 @@ def _others(s: Specialiser, r: Ragged, items: list[Any], at: int) -> Any:
     axis = 0
     for item in items[:at]:
         axis += 1 if item is None or isinstance(item, slice) else len(arithmetic.shape_of(item))
-    return new(s, data, r.count, axis)
+    if not view or any(arithmetic.shape_of(i) for i in arrays):
+        return new(s, data, r.count, axis)
+    s.ragged = True
+    return Ragged(stores.guarded(s, data.value, [r.data]), r.count, axis)
 
 
 def _entries(s: Specialiser, r: Ragged, item: Any) -> Any:
