@@ -93,8 +93,8 @@ class Specialiser:
         self.spent: tuple[Once, ...] = ()
         #: The memories of joined arrays (`stores.Guard`).
         self.guards: list[ref[stores.Memory]] = []
-        #: The names that `:=` has bound in the present part of an expression, and what they were.
-        self.named: list[tuple[Frame, str, Any]] = []
+        #: What `:=` has bound in the present part of an expression, and what the names were before.
+        self.named: list[tuple[Frame, str, Any]] | None = None
         #: What lists, dicts, sets and objects held.
         self.container_log = containers.Log()
         #: How far it may be unrolled (`limits`).

@@ -38,21 +38,23 @@ def bind(s: Specialiser, frame: Frame, name: str, value: Any) -> Any:
 
 
 def _put(s: Specialiser, frame: Frame, name: str, value: Any) -> None:
-    s.named.append((frame, name, frame.vars.get(name, ABSENT)))
+    if s.named is not None:
+        s.named.append((frame, name, frame.vars.get(name, ABSENT)))
     frame.vars[name] = value
 
 
 @contextmanager
 def part(s: Specialiser) -> Iterator[Ends]:
     """A part that the program may not come to: afterwards names are what they were before it."""
-    around, s.named = s.named, []
+    bound: list[tuple[Frame, str, Any]] = []
+    around, s.named = s.named, bound
     ends: Ends = {}
     try:
         yield ends
     finally:
-        for frame, name, _ in s.named:
+        for frame, name, _ in bound:
             ends[id(frame), name] = frame, frame.vars.get(name, ABSENT)
-        for frame, name, before in reversed(s.named):
+        for frame, name, before in reversed(bound):
             if before is ABSENT:
                 frame.vars.pop(name, None)
             else:
