@@ -120,7 +120,9 @@ def _call(s: Specialiser, owner: Any, method: str, other: Any) -> Any:
 def _no_reflection(s: Specialiser, owner: Any, method: str, other: Any, kinds: int) -> None:
     """Refuses the method that follows a number or array of NumPy of these kinds, on the left."""
     kind = kind_of(other) if is_number(other) else operators.kind_of_tensor(other)
-    defers = getattr(owner, "__array_ufunc__", 0) is None or hasattr(owner, "__array_priority__")
+    first = 0.0 if kind & ARRAY else -1_000_000.0  # NumPy's own priority.
+    defers = getattr(owner, "__array_priority__", first) > first
+    defers |= getattr(owner, "__array_ufunc__", 0) is None
     if kind & kinds and not defers:
         of = describe(owner)
         text = f"NumPy gives `{method}` of {of} one element after the other, as objects"

@@ -212,7 +212,8 @@ def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
         s.at(node.loc)
         made = updated(s, node.op, old, value)
         keep = partial(program_objects.store, s, owner, target.name, made)
-        if made is not old and not (s.tries and tries.deferred(s, keep)):
+        done = made is old and program_objects.holds(owner, target.name, made)
+        if not done and not (s.tries and tries.deferred(s, keep)):
             keep()
         return
     if not isinstance(target, hir.Name):

@@ -12,6 +12,7 @@ import numpy as np
 from ... import tree
 from ...complex_numbers import Complex
 from ...traced import ARRAY
+from ..definitions.np_generators import STANDS_FOR
 from ..memory import stores
 from ..values import Choice, Closure, Tensor, Text, describe, is_number, kind_of
 from . import containers, program_objects
@@ -65,6 +66,8 @@ class _Copy:
             return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
         if isinstance(value, set | frozenset):
             return self.s.own(value.copy()) if isinstance(value, set) else value
+        if not self.is_deep and hasattr(type(value), STANDS_FOR) and hasattr(value, "copy"):
+            return self.s.call(value.copy)
         if type(value) in (list, dict) or _is_plain(value):
             return self._container(value)
         text = f"the compiler cannot copy {describe(value)}"

@@ -102,9 +102,18 @@ def _check(s: Specialiser, owner: Any, name: str, done: str) -> None:
             " where the compiled function is called",
         )
     found = calls.in_class(kind, name)
-    if hasattr(type(found), "__set__") and not isinstance(found, property):
+    data = hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
+    if data and not isinstance(found, property):
         text = f"`{name}` of `{kind.__name__}` is a descriptor, and cannot be {done}"
         raise s.error("DL111", text, "use a property")
+
+
+def holds(owner: Any, name: str, value: Any) -> bool:
+    """Whether an attribute is this value already, and a store of it would change nothing."""
+    kind = type(owner)
+    set_by_class = hasattr(type(calls.in_class(kind, name)), "__set__")
+    plain = not set_by_class and not containers.is_frozen(kind)
+    return plain and getattr(owner, "__dict__", {}).get(name) is value
 
 
 # Dataclasses
@@ -141,9 +150,12 @@ def construct_dataclass(
     taken_by_init = list(inspect.signature(cls.__init__).parameters)[1:]  # type: ignore[misc]
     if more := [name for name in taken_by_init if name not in names]:
         raise s.error("DL106", f"`{more[0]}` of {what} is an InitVar", "make it a field")
-    if len(args) > len(names):
-        raise s.error("DL105", f"{what} takes {len(names)} arguments, not {len(args)}")
-    values = {**dict(zip(names, args, strict=False)), **given}
+    placed = [f.name for f in dataclasses.fields(cls) if f.init and not f.kw_only]
+    if len(args) > len(placed):
+        raise s.error("DL105", f"{what} takes {len(placed)} arguments by place, not {len(args)}")
+    if twice := [name for name in placed[: len(args)] if name in given]:
+        raise s.error("DL105", f"{what} is given `{twice[0]}` twice")
+    values = {**dict(zip(placed, args, strict=False)), **given}
     made: Any = new(s, cls) if mutable else object.__new__(cls)
     for f in dataclasses.fields(cls):
         if f.name in values:

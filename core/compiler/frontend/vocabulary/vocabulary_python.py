@@ -27,6 +27,7 @@ from ..ragged import ragged_python
 from ..values import (
     Choice,
     Closure,
+    Error,
     Indexed,
     Method,
     Once,
@@ -168,6 +169,8 @@ def _filter(s: Specialiser, function: Any, iterable: Any) -> Any:
 
 def _extreme(name: str) -> Callable[..., Any]:
     def run(s: Specialiser, *values: Any, key: Any = None, default: Any = _MISSING) -> Any:
+        if len(values) > 1 and default is not _MISSING:
+            raise s.error("DL113", f"`{name}` of several values takes no `default`: TypeError")
         items = list(values) if len(values) != 1 else iteration.items(s, values[0])
         if not items:
             if default is not _MISSING:
@@ -332,13 +335,10 @@ def _class_of(value: Any) -> Any:
     """The class of a value other than a number of the running program."""
     if type(value) in (Closure, Method, Choice):
         return types.FunctionType
-    if type(value) is Picked:
-        return list
-    if type(value) is Text:
-        return str
-    if type(value) is TensorRange:
-        return range
-    return getattr(type(value), np_generators.STANDS_FOR, type(value))
+    if type(value) is Error:
+        return value.cls
+    found = {Picked: list, Text: str, TensorRange: range}.get(type(value))
+    return found or getattr(type(value), np_generators.STANDS_FOR, type(value))
 
 
 #: Of an iterator it is not kept which of them it is.
@@ -368,7 +368,7 @@ def _isinstance(s: Specialiser, value: Any, classes: Any) -> bool:
         if len(answers) == 1:
             return answers.pop()
         raise _of_an_iterator(s) if type(value) is Once else operators.of_several_classes(s, value)
-    if type(value) in (Text, Picked, Closure, Method, TensorRange):
+    if type(value) in (Error, Text, Picked, Closure, Method, TensorRange):
         kind = _class_of(value)
         return operators.python(s, lambda: issubclass(kind, classes), "`isinstance`")  # type: ignore[no-any-return]
     if hasattr(type(value), np_generators.STANDS_FOR) and not s.defining:
