@@ -25,6 +25,9 @@ COMPENSATED = sys.version_info >= (3, 12)
 
 def of_items(s: Specialiser, iterable: Any, start: Any = 0) -> Any:
     """Floats by Neumaier's compensated sum, as long as floats and ints follow."""
+    if isinstance(start, str | bytes | bytearray):
+        text = f"sum() fails: TypeError: it can't sum {type(start).__name__}"
+        raise s.error("DL113", text, "join them: ''.join(values)")
     total, lost, plain = start, 0.0, not COMPENSATED
     for value in iteration.items(s, iterable):
         plain = plain or not (_is_float(s, total) or kind_of(total) in _WHOLE)

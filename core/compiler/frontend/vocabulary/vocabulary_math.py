@@ -139,8 +139,16 @@ def _question(name: str, test: Handler) -> Handler:
     return run
 
 
+def _is_close(a: float, b: float, relative: float, absolute: float) -> None:
+    math.isclose(a, b, rel_tol=relative, abs_tol=absolute)
+
+
 def _isclose(s: Specialiser, a: Any, b: Any, *, rel_tol: Any = 1e-9, abs_tol: Any = 0.0) -> Tensor:
     x, y, relative, absolute = (_number(s, v, "isclose") for v in (a, b, rel_tol, abs_tol))
+    for given, tolerance in ((rel_tol, relative), (abs_tol, absolute)):
+        if not (isinstance(given, int | float) and given >= 0):
+            negative = arithmetic.less(s, tolerance, 0).value
+            raises.ask(s, negative, _is_close, a, b, rel_tol, abs_tol, kind=ValueError)
     gap = s.call(np.absolute, arithmetic.subtract(s, x, y))
     size = s.call(np.maximum, s.call(np.absolute, x), s.call(np.absolute, y))
     allowed = s.call(np.maximum, arithmetic.multiply(s, relative, size), absolute)
